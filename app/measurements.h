@@ -83,8 +83,8 @@ class Measurements {
   RunSpeed speed() const;
   double tokens_per_second() const { return speed().tokens_per_second; }
   double step_seconds() const { return speed().step_seconds; }
-  RunTiming timing() const;  // with what else used the cores
-  Parting parting() const;   // of measured and predicted steps
+  RunTiming timing() const;  // the steps, and how much other programs used the cores meanwhile
+  Parting parting() const;   // how far measured steps are from predicted ones, and why
   const ExpertLoads& experts() const { return loads_; }
   double mfu() const { return speed().mfu; }  // model flops over what the devices could have done
   // Bytes of a rank in the last step; of stages, the highest of each stage's first rank.
@@ -119,7 +119,7 @@ class Measurements {
   std::vector<StepRow> rows_;              // of the steps of this process
   std::vector<std::int64_t> batches_;      // of each step, where they differ
   double loss_scale_ = 1;                  // of the last step
-  Json held_out_ = Json::array();          // of each evaluation
+  Json held_out_ = Json::array();          // an entry for each evaluation
   std::vector<std::int64_t> skipped_;
   std::int64_t at_step_ = 0;  // which is under way, or being added
   std::string diverged_;      // since when, if the last step's loss or norm is not finite

@@ -239,8 +239,8 @@ int run_sweeping(const ScriptArguments& arguments, const SweepRun& sweep, Output
 namespace {
 
 // Ends the copy of this process in which it is called, with 0 or the exit code of the error that it
-// prints: it runs the script in a sandbox up to its first experiment, and compares that one's ranks
-// with the processes that were asked for. Any other error is for those processes to tell.
+// prints: it runs the script in a sandbox up to its first experiment, and compares the experiment's
+// ranks with --processes. Any other error is left to the processes of the run, which print it.
 [[noreturn]] void check_in_copy(const ScriptArguments& arguments, const std::string& train_as,
                                 Output& output) {
   constexpr unsigned most_seconds = 10;

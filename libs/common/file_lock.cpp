@@ -97,9 +97,9 @@ struct Obstacle {
   std::string target;
 };
 
-// Makes the link, unless one of a process that has not ended stands in the way; then this returns
-// that one. Links of processes that have ended are removed by one process at a time, which holds a
-// link for that: otherwise one that comes late could remove the link of a process that was faster.
+// Makes the link, or returns the link of a living process that stands in the way. Links of
+// processes that have ended are removed by one process at a time, which holds a second link
+// meanwhile: otherwise a late process could remove the link that a faster one has just made.
 Obstacle take(const fs::path& link, const std::string& own) {
   while (::symlink(own.c_str(), link.c_str()) != 0) {
     if (errno != EEXIST) throw_errno(errno);

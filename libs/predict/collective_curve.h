@@ -44,9 +44,9 @@ struct CurveTime {
 };
 // A gather or a scatter without a curve takes what the other takes. Inside a node, half of an
 // all-reduce stands for them too, and an all-reduce is twice one of these; another number of ranks
-// has the bus bandwidth of the next larger one that was measured. Over nodes, there are only curves
-// of as many nodes and ranks, and all-reduces stand for neither, as NCCL's tree sends each byte
-// once between two nodes.
+// has the bus bandwidth of the next larger one that was measured. Over nodes, a curve counts only
+// for its own numbers of nodes and ranks, and that of an all-reduce for no gather or scatter, as
+// NCCL's tree sends each byte once between two nodes.
 std::optional<CurveTime> curve_time(const std::vector<CollectiveCurve>& curves, Collective op,
                                     double bytes, int ranks, int nodes, double least);
 

@@ -23,8 +23,9 @@ class Mail {
     std::optional<Post> sent;
     std::optional<Where> expected;  // the receive
     bool taken = false;
-    // The message's number among all messages that the sender sends to the receiver, and among all
-    // that the receiver expects from the sender. NCCL has no tags and matches by these numbers.
+    // sent_as: the message's number among all messages from the sender to the receiver.
+    // expected_as: its number among all receives of the receiver from the sender. NCCL has no tags:
+    // it matches the first send with the first receive, and so on.
     int sent_as = -1, expected_as = -1;
     bool in_order() const { return !sent || !expected || sent_as == expected_as; }
   };

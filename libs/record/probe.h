@@ -13,8 +13,8 @@ namespace mw {
 // then reads it gets an error that says what.
 void probe_run_file(const std::filesystem::path& path);
 
-// The same of many files, which one copy reads one after the other until it dies of one; what is
-// found is thrown where a file is then tried by itself.
+// Has one copy of this process read all these files, one after the other, until it dies of one.
+// Nothing is thrown here: probe_run_file() of a damaged file throws what was found.
 void probe_all(const std::vector<std::filesystem::path>& paths);
 
 // A file that this process has written itself just now: it is not tried, as it is now.

@@ -307,8 +307,9 @@ std::string name_of_mix(const std::vector<std::size_t>& group, const ReportRuns&
   return own || values.empty() ? first.name : values;
 }
 
-// What is called the same: in several sweeps by the sweep, in one by the cell, and by itself by
-// what differs, or by its file.
+// Gives groups of one name different names, by as many steps as it takes: groups of several sweeps
+// get the sweep's name and runs of no sweep their values, then cells of sweeps their own name, and
+// in the end each group its file.
 void tell_apart(std::vector<ReportGroup>& groups, const ReportRuns& runs, bool with_keys) {
   const auto lengthen = [&](auto&& longer) {
     std::map<std::string, int> names;

@@ -36,8 +36,8 @@ struct ReportGroup {
   std::map<std::string, MeanAndDeviation> predicted_memory, predicted_bytes;
   int baseline = -1;          // the group that it is compared with; -1: none
   double delta = not_known;   // of tokens a second: 0.1 is 10 % more than the baseline's
-  bool on_edge = false;       // no right group of its work is faster with as little memory, of
-                              // those that were measured or of those that were predicted
+  bool on_edge = false;       // no right group of its work is faster with as little memory;
+                              // measured groups and predicted ones are judged apart
   bool fastest = false;       // it is the fastest of its work, where there are others
   bool contends = false;      // it may be the fastest: no other one of its work is sure to beat it
   Interval interval;          // seconds of a step, 95 %

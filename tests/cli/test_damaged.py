@@ -16,7 +16,7 @@ import made_runs
 from cases import BIN, ProgramCase
 
 SEEDS = 80
-EACH = 6  # of these, each by the commands that take one file
+EACH = 6  # damaged files that each command of one file is given
 CODES = (0, 1, 2, 3)
 
 

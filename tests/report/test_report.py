@@ -352,7 +352,7 @@ class Report(ProgramCase):
         data = self.page(self.sweep)
         with Browser() as browser:
             browser.open(self.folder / "report.html", 1280)
-            # These intervals, whatever was measured: the first one is too wide to be a number.
+            # Intervals of the test itself, as measured ones change; null: too wide to be a number.
             browser.value("data.groups.forEach((g, i) => { g.half = i === 0 ? null : 0.05 * i; })")
             known = [0.05 * i for i, g in enumerate(data["groups"]) if i > 0 and "tokens" in g["m"] and "peak" in g["m"]]
             # The ends of the lines that the chart draws, as numbers of its axis.

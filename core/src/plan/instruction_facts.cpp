@@ -14,8 +14,8 @@ namespace {
 
 // All names that fit a set of ranks, and their roles: the axes that have just these ranks, or, if
 // there are none, those that have these and more, or else those that the set consists of. Where an
-// axis has all ranks of those that lend them, rows go over the former and all else over the latter,
-// as listings have it.
+// axis has borrowed all ranks of others, rows go over the axis that borrowed, and all else over the
+// axes that lent, as the listing of a program (plan --program) prints them.
 Json axes_of(const Program& program, const RankSet& set) {
   if (set.atoms.empty()) return Json::array();
   const auto has_all = [](const std::vector<int>& all, const std::vector<int>& some) {

@@ -67,8 +67,8 @@ struct PlanChecks {
   std::set<std::string> right;  // by what_is_checked
 };
 
-// The plan's hash, and the ops of its optimizer, which are no part of the hash and are checked too:
-// by class, as two plugins may give theirs one name.
+// The plan's hash, and the C++ classes of its optimizer's ops, which are no part of the hash and
+// are checked too. Names would not do: two plugins may give their optimizers one name.
 std::string what_is_checked(const Plan& plan) {
   std::set<std::string> updates;
   for (const Program& program : plan.programs) {

@@ -23,7 +23,8 @@ void visit_slots(const Instruction& instruction, const Visit& visit) {
   }
 }
 
-// The same, with whether the instruction writes the slot, other than in place of an input.
+// Calls `visit(slot, writes)` for each slot that the instruction reads or writes. An input that it
+// changes in place counts as read.
 template <class Visit>
 void visit_operands(const Instruction& instruction, const Visit& visit) {
   const bool backward = instruction.code == Code::compute && instruction.piece != Piece::forward;

@@ -116,8 +116,8 @@ struct Lowered {
   std::vector<Operand> release;
   std::vector<Operand> touched;  // on an accelerator: all that it reads or writes
   std::vector<double> shares;    // of totals, for each input: 1, or 0 if another rank counts it
-  // The communicators of a transfer, looked up when the transfer first runs: the group's, or those
-  // of the pairs of ranks to which it sends and from which it receives.
+  // The communicators of a transfer, looked up when the transfer first runs: `group` of a
+  // collective; `goes` of the pair of ranks over which it sends, `comes` of the receiving pair.
   Communicator *group = nullptr, *goes = nullptr, *comes = nullptr;
   std::unique_ptr<OpRun> op;
   std::unique_ptr<UpdateRun> update;

@@ -276,9 +276,10 @@ int core_lane_facts(lua_State* lua) {
   return 1;
 }
 
-// lane_find(facts, what, condition, from, to, last) -> the place of the first of these instructions
-// that the condition takes, or of the last; nil if there is none, and what a condition on a kind of
-// ops that nobody knows most likely means. `what` asks it, for messages.
+// lane_find(facts, what, condition, from, to, last) -> the place of the first instruction between
+// `from` and `to` that the condition takes, or of the last one where `last` is true. Where it takes
+// none: nil, and the known kind of ops that is nearest to a misspelt one, if any. `what` names the
+// caller in messages.
 int core_lane_find(lua_State* lua) {
   const auto& facts = *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));
   const std::string what = luaL_checkstring(lua, 2);

@@ -30,8 +30,8 @@ class InstructionFilter {
   void keep_to_starts() { starts_ = true; }
 
   bool takes(const Json& facts) const;
-  // Which of these kinds of ops a condition on the kind, which is none of them, most likely means;
-  // "": there is no such condition, or none is near.
+  // The kind in `known` that is nearest to one which a condition names and which is not there; ""
+  // where no condition names such a kind, or none is near.
   std::string misspelt_kind(const std::vector<std::string>& known) const;
   // False if the instruction's own fields say already that it is not taken, so that its facts,
   // which cost more, need not be asked for.

@@ -364,7 +364,7 @@ class Drawing:
         places, top = self._legend_places(names)
         tall = (0.36 if self.width > 400 else 0.58) * self.width
         named = [n for series in drawn.series for n in series.names]
-        # With many points, or long names, numbers stand beside the points and names below.
+        # Where points are many or names are long, points have numbers, and a list below names them.
         short = len(named) <= 6 and all(self._wide(name) < 0.45 * self.width for name in named)
         keys = (
             [] if short else self._legend_places([f"{n} {name}" for n, name in enumerate(named, 1)])

@@ -12,8 +12,8 @@
 namespace mw {
 
 // The connections of rank `rank`, each once, for all transfers of `programs`, which are programs of
-// its stage. Any two ranks list the connections that they share in the same order, so that ranks
-// which make them one after the other never wait for each other in a circle.
+// its stage. Any two ranks list the connections that they share in one order. So ranks that make
+// their connections one after the other never wait for each other in a circle.
 std::vector<Connection> connections_of(const std::vector<const Program*>& programs, int rank);
 
 // Calls `visit` with each pair of ranks between which a send, a recv or a shift of rank `rank`
