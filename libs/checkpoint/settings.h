@@ -9,7 +9,8 @@
 namespace mw {
 
 // "optimizer.lr: 0.001 there, 0.01 here", for every key whose value differs; lists are one value.
-// Checkpoints of earlier versions do not say what the data's files had in them ("data.content").
+// Data whose files have the same in them ("data.content") may have other paths. Checkpoints of
+// earlier versions do not say what the files had in them: of those the paths count.
 std::vector<std::string> differences(const Json& there, const Json& here);
 
 // Those differences with which no run can go on: another model, another kind of optimizer.

@@ -151,6 +151,19 @@ TEST_CASE("Other content of the data is a difference, but for checkpoints that d
   CHECK(differences(one, Json::object()).size() == 1);
 }
 
+TEST_CASE("The same data at another path are no difference where their content is known") {
+  const auto data = [](const char* path, const char* content) {
+    Json settings{{"data", {{"path", path}, {"content", content}}}};
+    if (*content == '\0') settings["data"].erase("content");
+    return settings;
+  };
+  CHECK(differences(data("t.txt", "a"), data("./t.txt", "a")).empty());
+  CHECK(differences(data("t.txt", "a"), data("u.txt", "b")) ==
+        std::vector<std::string>{"data.content: \"a\" there, \"b\" here"});
+  CHECK(differences(data("t.txt", ""), data("u.txt", "")) ==
+        std::vector<std::string>{"data.path: \"t.txt\" there, \"u.txt\" here"});
+}
+
 TEST_CASE("What is left of checkpoints that were given up goes with a later one that is complete") {
   TemporaryFolder temporary;
   const CheckpointFolder folder(temporary.path());
