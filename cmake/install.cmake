@@ -53,8 +53,8 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/reference" DESTINATION share/mesh
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/libs/report/page" DESTINATION share/meshwright)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/bench/train" DESTINATION share/meshwright/bench
         PATTERN "__pycache__" EXCLUDE)
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/src/meshwright_figures" DESTINATION share/meshwright/python
-        PATTERN "__pycache__" EXCLUDE)
+file(GLOB python_packages "${PROJECT_SOURCE_DIR}/python/src/meshwright_*")  # those that it starts
+install(DIRECTORY ${python_packages} DESTINATION share/meshwright/python PATTERN "__pycache__" EXCLUDE)
 # Where it is a link, what it leads to.
 get_filename_component(chart_js "${MESHWRIGHT_CHART_JS}" REALPATH)
 install(FILES "${chart_js}" DESTINATION share/meshwright RENAME chart.min.js)

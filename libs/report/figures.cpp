@@ -2,19 +2,13 @@
 #include "report/figures.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
-#include <system_error>
 
-#include "common/files.h"
-#include "common/process.h"
-#include "meshwright/engine/files.h"
+#include "common/python.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/error.h"
 #include "report/groups.h"
 #include "report/timeline.h"
 
@@ -99,11 +93,6 @@ Json timeline_of(const ReportRuns& runs, const ReportGroups& found) {
   return timeline;
 }
 
-std::string python() {
-  const char* const given = std::getenv("MESHWRIGHT_PYTHON");
-  return given == nullptr || *given == '\0' ? "python3" : given;
-}
-
 }  // namespace
 
 Json figure_data(const std::vector<fs::path>& paths, const std::vector<std::string>& of_run) {
@@ -125,44 +114,11 @@ Json figure_data(const std::vector<fs::path>& paths, const std::vector<std::stri
 }
 
 Json draw_figures(const Json& request) {
-  const fs::path program = share_folder() / "python/meshwright_figures";
-  if (!fs::exists(program / "__main__.py")) {
-    throw Error(Stage::environment, "file.missing", "",
-                program.string() + " is not there, which draws the figures",
-                "build or install the program anew");
-  }
-  const WorkFolder work("figures");
-  const std::string asked = (work.path() / "request").string(),
-                    answer = (work.path() / "answer").string(),
-                    log = (work.path() / "log").string();
-  write_output("--figures", asked, request.dump(-1, ' ', false, Json::error_handler_t::replace));
-  ProcessStart start;
-  start.command = {python(), "-B", program.string(), asked, answer};
-  start.output = log;
-  int status = 0;
-  try {
-    ::waitpid(start_process(start), &status, 0);
-  } catch (const std::system_error& error) {
-    throw Error(Stage::environment, "program.missing", "",
-                fmt::format("--figures: {} cannot be started, which draws them: {}", python(),
-                            error.code().message()),
-                "install python3, numpy and matplotlib, or set MESHWRIGHT_PYTHON to a Python that "
-                "has them");
-  }
-  throw_if_stopped();
-  Json result = json_in(whole_file(answer).value_or(""));
-  if (status != 0 || !result.is_object()) {
-    std::string said = readable(whole_file(log).value_or(""));
-    while (said.ends_with('\n')) said.pop_back();
-    throw Error(Stage::environment, "program.failed", "",
-                fmt::format("--figures: {} failed, which draws them: {}", python(),
-                            said.substr(said.rfind('\n') + 1)),
-                "please report it with the command");
-  }
-  if (!result.contains("error")) return result;
-  const Json& error = result["error"];
-  throw Error(error["environment"] == true ? Stage::environment : Stage::options, error["code"], "",
-              error["message"], error["hint"]);
+  return answer_of({.name = "meshwright_figures",
+                    .asked_by = "--figures",
+                    .does = "draws figures",
+                    .needs = "python3, numpy and matplotlib"},
+                   request);
 }
 
 }  // namespace mw

@@ -15,7 +15,7 @@ from matplotlib import font_manager
 
 from meshwright_figures.drawing import SETTINGS, Drawing, tex_text
 from meshwright_figures.figures import Figure
-from meshwright_figures.refused import Refused
+from meshwright_called import Refused
 
 MARK = b"meshwright report "  # in all files that are replaced
 
@@ -186,7 +186,7 @@ def write_figures(figures: list[Figure], not_drawn: list[dict], asked: dict) -> 
             "program.missing",
             "--pgf: pdflatex with the package pgf is not there, which measures the texts of PGF",
             "install LaTeX with the package pgf (Debian's texlive-pictures), or leave out --pgf",
-            environment=True,
+            stage="environment",
         )
     result: dict = {"figures": [], "not_drawn": not_drawn}
     for figure in figures:

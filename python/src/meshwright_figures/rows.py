@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from meshwright_figures.refused import Refused, nearest
+from meshwright_called import Refused, nearest
 
 # What rows can be ordered by beside the axes in which they differ.
 FIELDS = ("ranks", "runs", "tokens_per_second", "step_seconds", "peak_bytes", "mfu", "loss")
