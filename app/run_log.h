@@ -30,7 +30,7 @@ struct RunOrigin {
 };
 
 // What people should know of the steps that the experiment traces: those that its run does not
-// come to. Empty: there are none, or no file.
+// come to, or that no file is written. Empty: nothing.
 std::string trace_note(const Experiment& experiment);
 
 class RunLog {

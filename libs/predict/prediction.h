@@ -180,8 +180,8 @@ struct RankPrediction {
 };
 RankPrediction predict_rank(const Plan& plan, int rank);
 
-// The pitfalls that the request's plan walks into, a line each; none where other plans would take
-// long to make. They are mistakes of mixes that those who know the hardware avoid: tensor
+// The pitfalls that the request's plan walks into, a line each; where other plans would take long
+// to make, one line that says so. They are mistakes of mixes that those who know the hardware avoid: tensor
 // parallelism or experts whose ranks lie on several nodes, fewer microbatches than stages, data
 // parallelism that keeps all on each rank where sharded states cost nothing, microbatches too
 // small to fill kernels, a layout of stages that is given and slow, software that would run out of

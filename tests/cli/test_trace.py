@@ -302,6 +302,9 @@ class Trace(ProgramCase):
                     self.assertIn(told, done.stderr)
                 else:
                     self.assertNotIn("traced", done.stderr)
+        for given, told in (("e.trace = { 1 }", True), ("e.trace = {}", False), ("", False)):
+            done = self.call("run", self.script("dp(2)", "e.log = nil " + given))
+            self.assertEqual("trace: no step is traced" in done.stderr, told, done.stderr)
         # What is no step is one problem, though an account of steps was asked for.
         self.refused(2, "option.value trace", "run",
                      self.script("dp(2)", 'e.log, e.account, e.trace = "run.h5", true, { -1 }'))
