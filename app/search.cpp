@@ -7,7 +7,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "app/search_as.h"
+#include "app/texts.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "script/read_search.h"
@@ -208,25 +208,28 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
   return text;
 }
 
-SearchedFor searched_for(const Json& table, const SearchRequest& request) {
-  const PlanRequest& plan = request.base.plan->request;
-  return {table.value("model", Json::object()), request.ranks,          plan.batch, plan.sequence,
-          request.base.plan->graph->layers,     name_of(plan.precision)};
-}
-
 // Adds to each listed plan what other software is told to run it; returns the first's for `as`.
-std::string add_elsewhere(const SearchedFor& searched, const std::string& as, Json& best) {
-  std::string text;
-  for (Json& one : best) {
-    const PlanElsewhere megatron = as_megatron(one, searched);
-    const PlanElsewhere torchtitan = as_torchtitan(one, searched);
-    one["megatron"] = megatron.to_json();
-    one["torchtitan"] = torchtitan.to_json();
-    if (!text.empty() || as.empty()) continue;
-    text = as == "megatron" ? "\nplan 1 as flags of Megatron-LM\n\n" + megatron.shown()
-                            : "\nplan 1 as TOML of torchtitan\n\n" + torchtitan.shown();
+std::string add_elsewhere(const Json& table, const SearchRequest& request, const std::string& as,
+                          Json& best) {
+  const PlanRequest& plan = request.base.plan->request;
+  const Json searched = {{"model", table.value("model", Json::object())},
+                         {"batch", plan.batch},
+                         {"sequence", plan.sequence},
+                         {"layers", request.base.plan->graph->layers},
+                         {"precision", name_of(plan.precision)}};
+  const Json written = from_library("search_as", {{"best", best}, {"searched", searched}});
+  for (std::size_t n = 0; n < best.size(); ++n) {
+    for (const bool megatron : {true, false}) {
+      const Json& one = written[n][megatron ? 0 : 1];
+      best[n][megatron ? "megatron" : "torchtitan"] = {
+          {"text", one[0]}, {"before", one[1]}, {"cannot", Json(one.begin() + 3, one.end())}};
+    }
   }
-  return text;
+  if (as.empty() || best.empty()) return "";
+  const bool megatron = as == "megatron";
+  return fmt::format("\nplan 1 as {}\n\n{}",
+                     megatron ? "flags of Megatron-LM" : "TOML of torchtitan",
+                     written[0][megatron ? 0 : 1][2].get<std::string>());
 }
 
 }  // namespace
@@ -261,8 +264,7 @@ Json run_search(const Json& table, const ReadContext& context, const std::string
   result["edge"] = all_json(found.edge);
   result["checked"] = all_json(found.checked);
   result["why"] = found.why;
-  const std::string elsewhere =
-      add_elsewhere(searched_for(table, read.request), as, result["best"]);
+  const std::string elsewhere = add_elsewhere(table, read.request, as, result["best"]);
   result["text"] = search_text(read.request, found) + elsewhere;
   return result;
 }
