@@ -38,6 +38,13 @@ set(test_environment
   "MESHWRIGHT_SYSTEM_ROOT=${PROJECT_BINARY_DIR}/no-system"
   OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0)
 
+# What lets calls of the program share the loading of its libraries: tests/support/loaded.py.
+if(NOT MESHWRIGHT_SANITIZE)
+  add_library(meshwright_loaded MODULE "${PROJECT_SOURCE_DIR}/tests/support/loaded.cpp")
+  target_link_libraries(meshwright_loaded PRIVATE meshwright_warnings ${CMAKE_DL_LIBS})
+  list(APPEND test_environment "MESHWRIGHT_LOADED=${PROJECT_BINARY_DIR}/lib/libmeshwright_loaded.so")
+endif()
+
 # Catch2's main is 650 KB of header: compiled once.
 add_library(catch_main OBJECT "${PROJECT_SOURCE_DIR}/tests/main.cpp")
 target_link_libraries(catch_main PUBLIC Catch2::Catch2)

@@ -5,13 +5,13 @@ import pathlib
 import random
 import re
 import shutil
-import subprocess
 import tempfile
 import unittest
 
 import h5py
 import numpy as np
 
+import loaded
 import made_runs
 from cases import BIN, ProgramCase
 
@@ -87,7 +87,7 @@ class Damaged(ProgramCase):
         self.folder = pathlib.Path(self.made.name)
 
     def survives(self, *arguments, codes=CODES):
-        done = subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, capture_output=True, timeout=600)
+        done = loaded.run([BIN, *map(str, arguments)], cwd=self.folder, timeout=600)
         if done.returncode not in codes or b"error inside the program" in done.stderr:
             self.fail(f"{arguments} ended with {done.returncode}; what it read is now in {self.kept(arguments)}:\n"
                       f"{done.stderr[-2000:].decode(errors='replace')}")

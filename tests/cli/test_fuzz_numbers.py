@@ -21,6 +21,8 @@ import tempfile
 import time
 import unittest
 
+import loaded
+
 BIN = os.environ["MESHWRIGHT_BIN"]
 ALL = os.environ.get("MESHWRIGHT_FUZZ") == "all" or "--all" in sys.argv
 SEED = int(os.environ.get("MESHWRIGHT_FUZZ_SEED", "14"))
@@ -127,7 +129,7 @@ def table(entries):
 
 def declared():
     """class -> {option: type}, of all options that take a number."""
-    text = subprocess.run([BIN, "lua-types"], check=True, capture_output=True, text=True).stdout
+    text = loaded.run([BIN, "lua-types"], text=True).stdout
     options, at = {}, None
     for line in text.splitlines():
         if found := re.match(r"---@class meshwright\.(\S+)", line):
@@ -357,8 +359,8 @@ class FuzzNumbers(unittest.TestCase):
         for option, value in every if ALL else self.chance.sample(every, 16):
             given = {**base, option: f"1,{value},1" if option == "--times" else value}
             words = [f"{key}={number}" for key, number in given.items()]
-            done = subprocess.run([BIN, "schedule", "interleaved" if option == "--chunks" else "zb-h1", *words, "--json"],
-                                  capture_output=True, text=True, timeout=STUCK_SECONDS)
+            done = loaded.run([BIN, "schedule", "interleaved" if option == "--chunks" else "zb-h1", *words, "--json"],
+                              text=True, timeout=STUCK_SECONDS)
             with self.subTest(option=option, value=value):
                 self.assertIn(done.returncode, (0, 2, 3), done.stderr)
                 if done.returncode:

@@ -4,11 +4,11 @@ runs as it stands."""
 
 import json
 import re
-import subprocess
 import unittest
 
 import h5py
 
+import loaded
 from cases import BIN, MODELS, SOURCE, ProgramCase, matrix
 
 HEAD = MODELS + """models.moe.capacity = 1.0
@@ -218,8 +218,8 @@ end"""))
         )))
 
     def test_the_script(self):
-        done = subprocess.run([BIN, "run", "scripts/ablations/microbatch.lua", "--json"], cwd=SOURCE, capture_output=True,
-                              text=True, timeout=300)
+        done = loaded.run([BIN, "run", "scripts/ablations/microbatch.lua", "--json"], cwd=SOURCE, text=True,
+                          timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         self.assertEqual(len(results), 10)

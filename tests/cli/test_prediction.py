@@ -6,9 +6,9 @@ import functools
 import json
 import os
 import pathlib
-import subprocess
 import unittest
 
+import loaded
 from cases import BIN, ProgramCase, matrix
 
 # Mean absolute error in per cent that a table's rows stay within, and the rows of it that every run
@@ -30,7 +30,7 @@ ASIDE = {
 
 @functools.cache
 def rows_of_table(table):
-    done = subprocess.run([BIN, "bench", "prediction", "--json", table], capture_output=True, text=True, timeout=900)
+    done = loaded.run([BIN, "bench", "prediction", "--json", table], text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert {row["table"] for row in rows} == {table}
@@ -97,7 +97,7 @@ class Prediction(ProgramCase):
         self.assertEqual(made.stdout, listed.read_text(), made.stderr)
 
     def test_a_table_that_there_is_not_is_told(self):
-        done = subprocess.run([BIN, "bench", "prediction", "korthikanti"], capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "bench", "prediction", "korthikanti"], text=True, timeout=300)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn('there is no table "korthikanti"; there are ', done.stderr)
         self.assertIn("korthikanti5", done.stderr)

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pandas as pd
 
+import loaded
 import made_runs
 import pages
 from cases import BIN, SOURCE, ProgramCase
@@ -115,7 +116,7 @@ class Runs(ProgramCase):
         self.refused(2, "file.missing", "runs", "list", "runs/gone")
         self.assertIn("dp.h5", self.refused(2, "file.missing", "runs", "show", "runs/dpp.h5")["hint"])
         with tempfile.TemporaryDirectory() as empty:
-            done = subprocess.run([BIN, "runs", "list", "--json"], cwd=empty, capture_output=True, text=True)
+            done = loaded.run([BIN, "runs", "list", "--json"], cwd=empty, text=True)
             self.assertEqual(problems(self.lines(done)), ["file.missing"])
             self.refused(2, "runs.none", "runs", "list", empty)
         self.refused(2, "runs.several", "runs", "show", "runs/mixes")

@@ -5,10 +5,10 @@ import json
 import math
 import pathlib
 import shlex
-import subprocess
 import tomllib
 import unittest
 
+import loaded
 from cases import BIN, ProgramCase
 
 KNOWN = json.loads((pathlib.Path(__file__).parent / "search_as.json").read_text())
@@ -39,7 +39,7 @@ go { model = moe { kv_lora_rank = 128, q_lora_rank = 256, qk_nope_head_dim = 64,
 class SearchAs(ProgramCase):
     @classmethod
     def setUpClass(cls):
-        done = subprocess.run([BIN, "run", "-", "--json"], input=SEARCHES, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=SEARCHES, text=True, timeout=300)
         assert done.returncode == 0, done.stderr + done.stdout[-2000:]
         cls.found = [json.loads(line) for line in done.stdout.splitlines()]
         cls.plans = [(search["ranks"], one) for search in cls.found for one in search["best"]]

@@ -1,10 +1,10 @@
 """What others wrote reaches a terminal as text: names with escape sequences in run files and
 scripts command nothing."""
 import shutil
-import subprocess
 
 import h5py
 
+import loaded
 import made_runs
 from cases import BIN, ProgramCase
 
@@ -25,7 +25,7 @@ class Terminal(ProgramCase):
                     made_runs.set_text(f, attribute, NAME)
 
     def commands_nothing(self, *arguments):
-        done = subprocess.run([BIN, *arguments], cwd=self.folder, capture_output=True, timeout=300)
+        done = loaded.run([BIN, *arguments], cwd=self.folder, timeout=300)
         for text in (done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")):
             for command in COMMANDS:
                 self.assertNotIn(command, text, (arguments, text))

@@ -4,11 +4,11 @@ explain."""
 import json
 import os
 import stat
-import subprocess
 import unittest
 
 import h5py
 
+import loaded
 from cases import BIN, ProgramCase
 from problems import problems
 
@@ -28,8 +28,7 @@ mw.train(e)
 
 class Words(ProgramCase):
     def call(self, *arguments, stdin=None, text=True):
-        done = subprocess.run([BIN, *arguments], cwd=self.folder, input=stdin, capture_output=True, text=text,
-                              timeout=300)
+        done = loaded.run([BIN, *arguments], cwd=self.folder, input=stdin, text=text, timeout=300)
         self.said = done.stderr
         return done
 

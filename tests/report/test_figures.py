@@ -14,6 +14,7 @@ import xml.etree.ElementTree as xml
 import h5py
 from matplotlib.text import Text
 
+import loaded
 from cases import BIN, SOURCE, ProgramCase
 from problems import problems
 
@@ -116,26 +117,25 @@ class Figures(ProgramCase):
         cls.addClassCleanup(cls.home.cleanup)
         folder = pathlib.Path(cls.home.name)
         (folder / "sweep.lua").write_text(SWEEP)
-        done = subprocess.run([BIN, "run", "sweep.lua"], cwd=folder, capture_output=True, text=True, timeout=600)
+        done = loaded.run([BIN, "run", "sweep.lua"], cwd=folder, text=True, timeout=600)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         cls.sweep = folder / "runs/mixes"
         for number, (layers, plan) in enumerate(((2, "pp { 2, schedule = '1f1b' }"), (2, "dp(2), pp(2)"), (4, "dp(2)"), (4, "dp(4)"))):
             (folder / "plan.lua").write_text(PLAN % (layers, plan))
-            done = subprocess.run([BIN, "plan", "plan.lua", "--json"], cwd=folder, capture_output=True, text=True,
-                                  timeout=300)
+            done = loaded.run([BIN, "plan", "plan.lua", "--json"], cwd=folder, text=True, timeout=300)
             assert done.returncode == 0, done.stderr[-3000:]
             (folder / f"plan{number}.jsonl").write_text(done.stdout)
         cls.plans = [folder / "plan0.jsonl", folder / "plan1.jsonl"]
         cls.deeper = [folder / "plan2.jsonl", folder / "plan3.jsonl"]
         (folder / "search.lua").write_text(SEARCH)
-        done = subprocess.run([BIN, "search", "search.lua", "--json"], cwd=folder, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "search", "search.lua", "--json"], cwd=folder, text=True, timeout=300)
         assert done.returncode == 0, done.stderr[-3000:]
         cls.found = folder / "found.jsonl"
         cls.found.write_text(done.stdout)
 
     def draw(self, *arguments, code=0, **variables):
-        done = subprocess.run([BIN, "report", *map(str, arguments), "--json"], cwd=self.folder, capture_output=True,
-                              text=True, timeout=300, env=dict(os.environ, **variables))
+        done = loaded.run([BIN, "report", *map(str, arguments), "--json"], cwd=self.folder,
+                          text=True, timeout=300, env=dict(os.environ, **variables))
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         problems(lines)  # whose words are those that are listed

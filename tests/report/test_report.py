@@ -5,13 +5,13 @@ import os
 import re
 import shutil
 import statistics
-import subprocess
 import tempfile
 import unittest
 
 import h5py
 import numpy as np
 
+import loaded
 from browser import Browser, require_chromium
 from cases import BIN, ProgramCase
 
@@ -75,7 +75,7 @@ class Report(ProgramCase):
         folder = cls.home.name
         with open(f"{folder}/runs.lua", "w") as script:
             script.write(RUNS)
-        done = subprocess.run([BIN, "run", "runs.lua", "--json"], cwd=folder, capture_output=True, text=True, timeout=600)
+        done = loaded.run([BIN, "run", "runs.lua", "--json"], cwd=folder, text=True, timeout=600)
         assert done.returncode == 0, done.stderr[-3000:]
         cells = []
         for name in ("dp", "tp", "pp"):

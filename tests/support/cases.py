@@ -3,10 +3,10 @@ of its own."""
 import json
 import os
 import pathlib
-import subprocess
 import tempfile
 import unittest
 
+import loaded
 import mpi_folder
 from problems import problems
 
@@ -78,8 +78,8 @@ class ProgramCase(unittest.TestCase):
 
     def call(self, *arguments, stdin=None, **environment):
         env = {name: value for name, value in os.environ.items() if name != "MESHWRIGHT_PLUGIN_PATH"}
-        return subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, env={**env, **environment}, input=stdin,
-                              capture_output=True, text=True, timeout=900)
+        return loaded.run([BIN, *map(str, arguments)], cwd=self.folder, env={**env, **environment}, input=stdin, text=True,
+                          timeout=900)
 
     def write(self, text):
         path = self.folder / "script.lua"

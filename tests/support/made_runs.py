@@ -4,10 +4,10 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 
 import h5py
 
+import loaded
 from cases import BIN
 
 SCRIPT = """\
@@ -60,7 +60,7 @@ def make(folder):
     """Makes `runs` in the folder. Returns the results of the four runs that were trained."""
     script = folder / "made.lua"
     script.write_text(SCRIPT)
-    done = subprocess.run([BIN, "run", script, "--json"], cwd=folder, capture_output=True, text=True, timeout=900)
+    done = loaded.run([BIN, "run", script, "--json"], cwd=folder, text=True, timeout=900)
     assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-3000:]  # the worse one
     results = {pathlib.Path(r["log"]).stem: r for r in map(json.loads, done.stdout.splitlines())}
     runs = folder / "runs"

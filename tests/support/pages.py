@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
+import loaded
 import mpi_folder
 
 BIN = os.environ["MESHWRIGHT_BIN"]
@@ -127,8 +128,7 @@ class PageCase(unittest.TestCase):
                 arguments += ["--set", f"steps={steps}"]
             if not whole and re.search(r"sequence = \d{3,} \}", script) and not re.search(r"fit|memory|sequence|data", said):
                 arguments += ["--set", "data.sequence=32"]
-        return subprocess.run([BIN, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=600)
+        return loaded.run([BIN, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL, text=True, timeout=600)
 
     def give(self, *verbs, least):
         """Gives all commands of these verbs, verb by verb; each must end as its page says."""
