@@ -3,7 +3,8 @@
 stands in a file behind such headers only as it includes itself, which changes nothing for it: so
 each is alone, in half as many files as there are headers. Where libtorch is read, the normal run
 takes the precompiled header along, which hides a standard header that is missing, not one of the
-SDK's; that is for the matrix."""
+SDK's; and it ends before templates are instantiated, for which the compiler takes most of its time,
+as libtorch's wait there too. Both are for the matrix."""
 
 import concurrent.futures
 import json
@@ -87,6 +88,11 @@ def without_precompiled(words):
     return kept
 
 
+# The last line of a file, which stops the compiler: all before it was read, and templates were not instantiated.
+END = 'static_assert(sizeof(int) == 0, "nothing before this line is wrong");\n'
+ENDED = re.compile(r"\S+: error: static assertion failed: nothing before this line is wrong\n")
+
+
 class Headers(ProgramCase):
     def compiled(self, words, text):
         with tempfile.TemporaryDirectory() as folder:
@@ -97,15 +103,22 @@ class Headers(ProgramCase):
             )
         return done.returncode, done.stderr[-2000:]
 
-    def all_compile(self, words, without):
-        """What a header says twice, and what it lacks, shows. `without`: words for files that read no libtorch."""
+    def read(self, words, text):
+        """As `compiled`, up to where templates are instantiated."""
+        rc, said = self.compiled([*words, "-Wfatal-errors", "-fdiagnostics-color=never"], text + END)
+        self.assertNotEqual(rc, 0)
+        return 0 if ENDED.search(said) and said.count("error: ") == 1 else rc, said
+
+    def all_compile(self, of_torch, without):
+        """What a header says twice, and what it lacks, shows. `of_torch`: compiles a file that reads libtorch;
+        `without`: words for the others."""
         closed, torch = included()
         files = chains(closed)
         self.assertEqual(sorted(name for chain in files for name in chain), sorted(closed))
 
         def compiled(chain):
             text = "".join(f'#include "meshwright/{name}"\n' * 2 for name in chain)
-            return self.compiled(words if torch & set(chain) else without, text)
+            return of_torch(text) if torch & set(chain) else self.compiled(without, text)
 
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for chain, (rc, said) in zip(files, pool.map(compiled, files), strict=True):
@@ -114,12 +127,15 @@ class Headers(ProgramCase):
 
     def test_each_compiles_alone(self):
         self.assertTrue(HEADERS)
-        self.all_compile(flags(), without_precompiled(flags()))
+        words = flags()
+        self.all_compile(lambda text: self.read(words, text), without_precompiled(words))
 
     def test_what_does_not_compile_is_found(self):
-        rc, said = self.compiled(without_precompiled(flags()), '#include "meshwright/mesh.h"\nmw::Program program;\n')
-        self.assertNotEqual(rc, 0)
-        self.assertIn("Program", said)
+        wrong = '#include "meshwright/mesh.h"\nmw::Program program;\n'
+        for rc, said in (self.compiled(without_precompiled(flags()), wrong), self.read(flags(), wrong)):
+            self.assertNotEqual(rc, 0)
+            self.assertIn("Program", said)
+        self.assertNotEqual(self.read(flags(), "inline int unused(int a) { int b = a; return a; }\n")[0], 0, "a warning")
 
     def test_a_header_stands_behind_its_own_alone(self):
         closed, _ = included()
@@ -131,7 +147,7 @@ class Headers(ProgramCase):
     @matrix
     def test_each_compiles_without_the_precompiled_header(self):
         words = without_precompiled(flags())
-        self.all_compile(words, words)
+        self.all_compile(lambda text: self.compiled(words, text), words)
 
 
 if __name__ == "__main__":
