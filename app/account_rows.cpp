@@ -132,7 +132,7 @@ void AccountRows::take_sent(const Instruction& i, const RankView& view,
 
 // What an instruction does that is no op's kernel: it moves bytes, or it is the engine's own.
 void AccountRows::take_rest(const Instruction& i, const RankView& view, double seconds) {
-  if (i.code == Code::compute && i.update == Update::none) {
+  if (i.runs_op()) {
     double bytes = 2 * static_cast<double>(view.copied_operands(i));
     bool widened = false;
     for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
@@ -172,8 +172,7 @@ void AccountRows::take(const InstructionTime& time, double share) {
   const Instruction& i = at(time);
   const RankView& view = views_.of(time.microbatch);
   const InstructionParts& parts = time.parts;
-  if (parts.sent > 0 || i.code == Code::start || i.code == Code::hook_start)
-    take_sent(i, view, parts);
+  if (parts.sent > 0 || i.begins_transfer()) take_sent(i, view, parts);
   if (parts.kernel > 0) {
     if (is_product(program_, i)) {
       take_product(i, view, parts.kernel * share);

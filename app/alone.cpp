@@ -202,7 +202,7 @@ constexpr std::int64_t sizes_of_copies[] = {1 << 16, 1 << 18, 1 << 20, 1 << 22, 
 }  // namespace
 
 bool is_product(const Program& program, const Instruction& i) {
-  if (i.code != Code::compute || i.update != Update::none) return false;
+  if (!i.runs_op()) return false;
   const OpClass of = program.graph->ops()[static_cast<std::size_t>(i.op)].op_class();
   return of == OpClass::matrix_product || of == OpClass::attention;
 }

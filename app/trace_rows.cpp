@@ -17,13 +17,6 @@ namespace {
 // Views and aliases take no time; rows of them would bury the others.
 constexpr double shortest_own = 2e-7;
 
-bool waits(const Instruction& i) {
-  return i.code == Code::wait || i.code == Code::hook_finish;
-}
-bool starts(const Instruction& i) {
-  return i.code == Code::start || i.code == Code::hook_start;
-}
-
 }  // namespace
 
 TraceRows::TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch)
@@ -33,7 +26,7 @@ TraceRows::TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch)
       views_(program_, program_.mesh.coordinates(rank)) {
   for (const Segment& segment : program_.segments) {
     for (const Instruction& i : segment.code) {
-      if (starts(i)) starts_.emplace(i.pending, &i);
+      if (i.begins_transfer()) starts_.emplace(i.pending, &i);
       if (!i.ring) continue;
       for (Instruction& inner : ring_kinds(program_, i)) {
         if (inner.code != Code::start || starts_.contains(inner.pending)) continue;
@@ -110,7 +103,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
     SpanRow own = row(time);
     own.step = step;
     const std::pair key(i.pending, between_lasting(program_, i) ? -1 : time.microbatch);
-    if (starts(i)) {
+    if (i.begins_transfer()) {
       underway[key] = {time.start, i.phase};
       own.name = "start";
       SpanRow sent = own;
@@ -118,7 +111,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
         own.axis = sent.axis;
         own.name = "start " + sent.name;
       }
-    } else if (waits(i)) {
+    } else if (i.awaits_transfer()) {
       own.kind = "wait";
       const auto start = starts_.find(i.pending);
       SpanRow sent = own;
@@ -141,7 +134,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
         rows.push_back(sent);
       }
     }
-    const bool op = i.code == Code::compute && i.update == Update::none;
+    const bool op = i.runs_op();
     const bool kept = op ? views_.of(time.microbatch).runs(i) : own.end - own.start >= shortest_own;
     if (kept) rows.push_back(std::move(own));
   }
@@ -154,7 +147,7 @@ std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& ti
     if (begins(time)) continue;
     SpanRow made = row(time);
     const Instruction* sends = &at(time);
-    if (waits(*sends)) {
+    if (sends->awaits_transfer()) {
       const auto start = starts_.find(sends->pending);
       if (start != starts_.end()) sends = start->second;
     }

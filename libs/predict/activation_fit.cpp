@@ -42,11 +42,10 @@ class KeptTensors {
     find_read(forward.vstage);
     for (std::size_t n = 0; n < code_.size(); ++n) {
       const Instruction& i = code_[n];
-      for (const auto* slots : {&i.outputs, &i.saved}) {
-        for (const int slot : *slots) {
-          if (slot >= 0) writers_[slot].push_back(static_cast<int>(n));
-        }
-      }
+      for_each_use(i, [&](int slot, Access access) {
+        if (access == Access::write || access == Access::add)
+          writers_[slot].push_back(static_cast<int>(n));
+      });
       if (i.op < 0 || !in_layers(op(i), *program_.graph)) continue;
       seconds_[op(i).layer] += seconds_of(i);
     }

@@ -19,8 +19,8 @@
 namespace mw {
 
 std::string work_kind(const Program& program, const Instruction& instruction) {
-  if (instruction.code == Code::hook_start) return name_of(Code::start);  // as other reductions
-  if (instruction.code == Code::hook_finish) return name_of(Code::wait);
+  if (instruction.begins_transfer()) return name_of(Code::start);  // a hook's as other reductions
+  if (instruction.awaits_transfer()) return name_of(Code::wait);
   if (instruction.code != Code::compute) return name_of(instruction.code);
   switch (instruction.update) {
     case Update::none:
@@ -37,7 +37,7 @@ std::string work_kind(const Program& program, const Instruction& instruction) {
 }
 
 std::string work_class(const Program& program, const Instruction& i) {
-  if (i.code != Code::compute || i.update != Update::none) return "";
+  if (!i.runs_op()) return "";
   const OpClass op_class = program.graph->ops()[i.op].op_class();
   return op_class == OpClass::other ? ""
                                     : fmt::format("{} {}", name_of(op_class), name_of(i.piece));
@@ -51,10 +51,8 @@ SizedWork sized_work(const RankView& view, const Instruction& i, const Footprint
     sized.product = sized.product || work.gemms > 0;
     sized.beside += work.host + work.one_memory;
   }
-  const bool transfers = i.code == Code::start || i.code == Code::wait ||
-                         i.code == Code::hook_start || i.code == Code::hook_finish;
-  sized.moves = sized.size.flops <= 0 && transfers;
-  if (i.code != Code::compute || i.update != Update::none || sized.size.flops <= 0) return sized;
+  sized.moves = sized.size.flops <= 0 && (i.begins_transfer() || i.awaits_transfer());
+  if (!i.runs_op() || sized.size.flops <= 0) return sized;
   sized.size.kernels = 0;
   for (int step = i.ring_step; step <= i.ring_step + i.ring_alike; ++step)
     sized.size.kernels += view.cost(i.op, i.piece, step).kernels;

@@ -20,8 +20,7 @@ double logits(const RankView& rank) {
   for (const Segment& segment : rank.program().segments) {
     double here = 0;
     for (const Instruction& i : segment.code) {
-      if (i.code != Code::compute || i.update != Update::none || i.piece != Piece::forward)
-        continue;
+      if (!i.runs_op() || i.piece != Piece::forward) continue;
       const Op& op = rank.program().graph->ops()[i.op];
       if (op.op_class() == OpClass::loss)
         here += static_cast<double>(rank.dims(i.op).count(op.inputs[0].dims));

@@ -56,7 +56,7 @@ void OnCluster::look_at(const Segment& segment, int lane, std::vector<int>& made
     if (i.lane != lane) continue;
     if (stack_.narrow_gathers && narrows(i))
       gathered[i.outputs[0]] = program_.mesh.ways(i.move.atoms);
-    if (!gathered.empty() && i.code == Code::compute && i.update == Update::none) {
+    if (!gathered.empty() && i.runs_op()) {
       for (const int slot : i.inputs) {
         if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
       }
@@ -66,8 +66,7 @@ void OnCluster::look_at(const Segment& segment, int lane, std::vector<int>& made
         program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
       backward_gathers_.insert(&i);
     }
-    if (forward && i.code == Code::compute && i.update == Update::none &&
-        i.piece == Piece::forward) {
+    if (forward && i.runs_op() && i.piece == Piece::forward) {
       for (const int slot : i.outputs) made_by[slot] = i.op;
     }
     if (i.code != Code::start || i.inputs.empty() || between_lasting(program_, i)) continue;
@@ -134,8 +133,7 @@ double OnCluster::elements(const RankView& view, int index, int ring_step) const
 }
 
 WorkTime OnCluster::work(const RankView& view, const Instruction& i, const Footprint& made) {
-  if (i.code == Code::compute && i.update == Update::none)
-    return view.runs(i) ? op(view, i.op, i.piece, i.ring_step) : WorkTime{};
+  if (i.runs_op()) return view.runs(i) ? op(view, i.op, i.piece, i.ring_step) : WorkTime{};
   if (made.on_host >= 0) return {local(made), 0};
   const bool own_update = stack_.optimizer_bytes <= 0;
   if (i.code == Code::compute) {
@@ -363,8 +361,7 @@ WorkTime OnCluster::beside(const RankView& view, const Segment& segment) {
   if (!backward || !stack_.whole_recompute) return time;
   std::set<int> again;
   for (const Instruction& i : segment.code) {
-    if (i.code == Code::compute && i.update == Update::none && i.piece == Piece::forward)
-      again.insert(i.op);
+    if (i.runs_op() && i.piece == Piece::forward) again.insert(i.op);
   }
   if (again.empty()) return time;
   const auto& ops = program_.graph->ops();

@@ -33,7 +33,7 @@ std::vector<HideStep> hide_steps(const mw::WeaveRequest& request, const mw::Segm
   for (const Instruction& i : segment.code) {
     HideStep step;
     step.seconds = request.seconds(i);
-    const bool starts = i.code == Code::start || i.code == Code::hook_start;
+    const bool starts = i.begins_transfer();
     if (starts && !counts(request.program, i, axes)) {
       step.seconds = 0;
     } else if (starts) {

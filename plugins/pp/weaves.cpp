@@ -82,8 +82,8 @@ SwitchLane lane_of(const mw::Program& program, const mw::Segment& segment,
   lane.code = &segment.code;
   std::set<int> begins;
   for (const Instruction& i : segment.code) {
-    const bool starts = i.code == Code::start || i.code == Code::hook_start;
-    const bool awaits = i.code == Code::wait || i.code == Code::hook_finish;
+    const bool starts = i.begins_transfer();
+    const bool awaits = i.awaits_transfer();
     if (starts && counts(program, i, axes)) begins.insert(i.pending);
     lane.waits.push_back(awaits && begins.count(i.pending) > 0);
     lane.waits_left += lane.waits.back() ? 1 : 0;
@@ -165,7 +165,7 @@ class Switching {
     ++lane.next;
     order_.push_back(static_cast<int>(now));
     if (i.code == Code::compute) last_[now] = order_.size();
-    if (i.code == Code::start || i.code == Code::hook_start) lane.begun[i.pending] = order_.size();
+    if (i.begins_transfer()) lane.begun[i.pending] = order_.size();
   }
 
   std::size_t next_of(std::size_t now) const {

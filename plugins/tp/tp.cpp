@@ -41,19 +41,18 @@ void delay_wgrads(const mw::Program& program, mw::Segment& segment) {
 bool reads_from(const mw::Instruction& i, const mw::Program& program,
                 const std::vector<mw::Instruction>& code, std::size_t from, std::size_t to) {
   std::set<int> read;
-  for (const auto* list : {&i.inputs, &i.saved, &i.grad_outputs}) {
-    for (const int slot : *list) {
-      if (slot >= 0 && !program.slots[slot].persistent) read.insert(program.root(slot));
-    }
+  mw::for_each_use(i, [&](int slot, mw::Access access) {
+    if (access == mw::Access::read && !program.slots[slot].persistent)
+      read.insert(program.root(slot));
+  });
+  bool found = false;
+  for (std::size_t n = from; n < to && !found; ++n) {
+    mw::for_each_use(code[n], [&](int slot, mw::Access access) {
+      const bool makes = access == mw::Access::write || access == mw::Access::add;
+      found = found || (makes && read.count(program.root(slot)) > 0);
+    });
   }
-  for (std::size_t n = from; n < to; ++n) {
-    for (const auto* list : {&code[n].outputs, &code[n].grad_inputs}) {
-      for (const int slot : *list) {
-        if (slot >= 0 && read.count(program.root(slot)) > 0) return true;
-      }
-    }
-  }
-  return false;
+  return found;
 }
 
 // Where a backward is parted into I and W, the weight gradients of the ops whose input gradients a

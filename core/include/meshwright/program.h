@@ -204,6 +204,10 @@ struct Instruction {
   std::string label;  // what it serves: an op, a value, a bucket
   Slots release;      // slots that nobody reads after this instruction
   int lane = 0;       // of a braid's: which of its lanes it is of
+
+  bool runs_op() const { return code == Code::compute && update == Update::none; }  // the graph's
+  bool begins_transfer() const { return code == Code::start || code == Code::hook_start; }
+  bool awaits_transfer() const { return code == Code::wait || code == Code::hook_finish; }
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
@@ -214,9 +218,37 @@ struct Program;
 // it runs.
 bool between_lasting(const Program& program, const Instruction& instruction);
 
-// Calls `visit` with every slot that the instruction reads or writes (a slot may come twice), but
-// for those inside a ring, which nobody else uses.
-void for_each_slot(const Instruction& instruction, const std::function<void(int)>& visit);
+// What an instruction does to a slot.
+enum class Access : std::uint8_t { read, add, write, release };
+
+// Calls `visit(slot, access)` for each slot that the instruction uses, but for those inside a ring,
+// which nobody else uses. A slot may come twice: an input that is overwritten is read and written.
+// Of an op, a backward reads what the forward has made. What a transfer moves is used from its
+// start to its wait, which both have its slots.
+template <class Visit>
+void for_each_use(const Instruction& instruction, const Visit& visit) {
+  const auto all = [&](const Slots& slots, Access access) {
+    for (const int slot : slots)
+      if (slot >= 0) visit(slot, access);
+  };
+  const bool backward = instruction.code == Code::compute && instruction.piece != Piece::forward;
+  const Access made = backward ? Access::read : Access::write;
+  all(instruction.inputs, Access::read);
+  if (instruction.in_place) all(instruction.inputs, Access::write);
+  all(instruction.outputs, instruction.code == Code::add ? Access::add : made);
+  all(instruction.saved, made);
+  all(instruction.grad_outputs, Access::read);
+  all(instruction.grad_inputs, Access::add);
+  all(instruction.release, Access::release);
+}
+
+// Calls `visit` with each slot that the instruction reads or writes; a slot may come twice.
+template <class Visit>
+void for_each_slot(const Instruction& instruction, const Visit& visit) {
+  for_each_use(instruction, [&](int slot, Access access) {
+    if (access != Access::release) visit(slot);
+  });
+}
 
 enum class SegmentKind : std::uint8_t {
   forward,

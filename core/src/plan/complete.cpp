@@ -28,7 +28,7 @@ Begun begun_by_runs(const Program& program) {
     for (const int n : transfers[run.segment]) {
       const Instruction& i = program.segments[run.segment].code[n];
       const FlatSlots& flat = program.buckets[i.bucket].flat;
-      const bool starts = i.code == Code::start || i.code == Code::hook_start;
+      const bool starts = i.begins_transfer();
       if (i.pending == flat.shard_reduction) found.shards_underway.insert(i.bucket);
       if (i.pending != flat.reduction) continue;
       if (starts) {

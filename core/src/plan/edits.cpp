@@ -26,7 +26,7 @@ std::vector<Span> spans(const Segment& segment, const std::map<int, int>& group_
   std::map<int, std::size_t> known;  // group -> where in the list
   for (std::size_t i = 0; i < segment.code.size(); ++i) {
     const int at = static_cast<int>(i);
-    visit_slots(segment.code[i], [&](int slot) {
+    for_each_slot(segment.code[i], [&](int slot) {
       if (static_cast<std::size_t>(slot) >= groups.size() || groups[slot] == none) return;
       const auto [place, fresh] = known.emplace(groups[slot], list.size());
       if (fresh) list.push_back({groups[slot], at, at});
@@ -66,17 +66,6 @@ std::vector<Instruction> merged(Iterator from, std::size_t size,
   until(static_cast<std::ptrdiff_t>(size));
   list.clear();
   return code;
-}
-
-// Calls `visit` with each slot that the instruction uses, and whether it writes it. What is sent or
-// on its way is used from the start to the wait, which both have its slots.
-template <class Visit>
-void visit_uses(const Instruction& i, const Visit& visit) {
-  visit_operands(i, visit);
-  for (const int slot : i.inputs)
-    if (slot >= 0 && i.in_place) visit(slot, true);
-  for (const int slot : i.release)
-    if (slot >= 0) visit(slot, true);
 }
 
 bool share_storage(const Program& program, int a, int b) {
@@ -143,9 +132,9 @@ class Moving {
         why_(code.size(), none) {}
 
   void add(std::size_t at, std::size_t why) {
-    visit_uses(code_[at], [&](int slot, bool writes) {
+    for_each_use(code_[at], [&](int slot, Access access) {
       std::uint8_t& use = uses_[static_cast<std::size_t>(program_.root(slot))];
-      use = std::max<std::uint8_t>(use, writes ? 2 : 1);
+      use = std::max<std::uint8_t>(use, access == Access::read ? 1 : 2);
     });
     const Instruction& i = code_[at];
     if (i.pending >= 0 || stays(i) || ranks_of(program_, i) != nullptr ||
@@ -158,9 +147,9 @@ class Moving {
   // to pass; none: all may.
   std::size_t blocks(std::size_t at) const {
     bool near = stays(code_[at]);
-    visit_uses(code_[at], [&](int slot, bool writes) {
+    for_each_use(code_[at], [&](int slot, Access access) {
       const std::uint8_t use = uses_[static_cast<std::size_t>(program_.root(slot))];
-      near = near || use == 2 || (writes && use == 1);
+      near = near || use == 2 || (access != Access::read && use == 1);
     });
     for (const std::size_t other : near ? all_ : more_) {
       const Instruction &first = code_[up_ ? at : other], &then = code_[up_ ? other : at];
@@ -220,9 +209,10 @@ bool depends(const Program& program, const Instruction& first, const Instruction
   if (first.pending >= 0 && first.pending == second.pending) return true;
   if (order_is_fixed(program, first, second) || slices_of_one(program, first, second)) return true;
   bool apart = true;
-  visit_uses(first, [&](int one, bool writes_one) {
-    visit_uses(second, [&](int other, bool writes_other) {
-      if (writes_one || writes_other) apart = apart && !share_storage(program, one, other);
+  for_each_use(first, [&](int one, Access access) {
+    for_each_use(second, [&](int other, Access then) {
+      if (access != Access::read || then != Access::read)
+        apart = apart && !share_storage(program, one, other);
     });
   });
   return !apart;

@@ -7,7 +7,6 @@
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/weave.h"
-#include "program/lifetimes.h"
 
 namespace mw {
 namespace {
@@ -78,7 +77,7 @@ struct InstructionFacts::View {
   explicit View(const Program& of) : program(of), rank(of, of.first()) {
     for (const Segment& segment : of.segments) {
       for (const Instruction& i : segment.code) {
-        if (i.pending < 0 || (i.code != Code::start && i.code != Code::hook_start)) continue;
+        if (i.pending < 0 || (!i.begins_transfer())) continue;
         served.emplace(i.pending, served_by(i));
       }
     }
@@ -113,11 +112,12 @@ Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
                 {"label", i.label},
                 {"segment", kind_in_scripts(segment)}};
   facts["reads"] = facts["writes"] = Json::array();
-  visit_operands(i, [&](int slot, bool writes) {
-    facts[writes ? "writes" : "reads"].push_back(program.slots[slot].name);
+  for_each_use(i, [&](int slot, Access access) {
+    if (access != Access::release)
+      facts[access == Access::read ? "reads" : "writes"].push_back(program.slots[slot].name);
   });
   int op = i.op;
-  if (i.code == Code::compute && i.update == Update::none) facts["piece"] = name_of(i.piece);
+  if (i.runs_op()) facts["piece"] = name_of(i.piece);
   if (op < 0 && i.pending >= 0) {
     const auto found = view_->served.find(i.pending);
     if (found != view_->served.end()) op = found->second;
@@ -141,14 +141,12 @@ Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
   }
   if (i.move.stream >= 0)
     facts["stream"] = program.streams[static_cast<std::size_t>(i.move.stream)];
-  const bool moves = i.code == Code::start || i.code == Code::wait || i.code == Code::hook_start ||
-                     i.code == Code::hook_finish;
-  if (!moves) return facts;
+  if (!i.begins_transfer() && !i.awaits_transfer()) return facts;
   facts["move"] = name_of(i.move.kind);
   const RankSet set{i.move.atoms, i.move.stages, i.move.exchanges_rows()};
   facts["axis"] = program.name_of(set);
   facts["axes"] = axes_of(program, set);
-  if (i.code == Code::start || i.code == Code::hook_start) {
+  if (i.begins_transfer()) {
     std::int64_t bytes = 0;
     for (const Transfer& t : footprint(view_->rank, i, Asks::work).transfers)
       bytes += t.wire * t.times;

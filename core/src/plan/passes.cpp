@@ -30,7 +30,7 @@ std::vector<std::pair<int, int>> makers(const Program& program) {
   for (const Segment& segment : program.segments) {
     if (segment.kind != SegmentKind::backward || segment.copy_of >= 0) continue;
     for (std::size_t i = 0; i < segment.code.size(); ++i) {
-      visit_slots(segment.code[i], [&](int slot) {
+      for_each_slot(segment.code[i], [&](int slot) {
         if (parameter_of[slot] < 0) return;
         std::pair<int, int>& by = made[parameter_of[slot]];
         if (by.first < 0 || segment.vstage <= by.first) {

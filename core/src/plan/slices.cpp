@@ -276,15 +276,6 @@ class Slicer {
     return any;
   }
 
-  static std::vector<int> written(const Instruction& i) {
-    std::vector<int> slots = i.grad_inputs;
-    if (i.code != Code::compute || i.piece == Piece::forward) {
-      slots.insert(slots.end(), i.outputs.begin(), i.outputs.end());
-      slots.insert(slots.end(), i.saved.begin(), i.saved.end());
-    }
-    return slots;
-  }
-
   void refuse_leaving(const Chain& chain, const Instruction& i) {
     const SliceRule& rule = *chain.rule;
     ops_.refuse(rule, "slices.chain",
@@ -332,10 +323,11 @@ class Slicer {
         return;
       }
       (member ? group : needs || late ? after : before).push_back(i);
-      for (const int slot : written(i)) {
+      for_each_use(i, [&](int slot, Access access) {
+        if (access == Access::read || access == Access::release) return;
         if (member) made.insert(slot);
         if (!member && (needs || late)) later.insert(slot);
-      }
+      });
     }
     std::vector<Instruction> all(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(first));
     all.insert(all.end(), before.begin(), before.end());

@@ -20,9 +20,6 @@
 namespace mw {
 namespace {
 
-// What an instruction does to a storage that several lanes may use.
-enum class Access : std::uint8_t { read, add, write };
-
 // The lanes of one braid, and which instructions of one must wait for those of another.
 class LaneCode {
  public:
@@ -59,10 +56,11 @@ class LaneCode {
     std::vector<std::size_t>& needs = needs_.emplace_back(size(lane) * lanes_.size(), 0);
     std::map<int, Last>& own = last_.emplace_back();
     for (std::size_t n = 0; n < size(lane); ++n) {
-      each_access(at(lane, n), [&](int slot, Access access) {
+      for_each_use(at(lane, n), [&](int slot, Access use) {
         const int root = program_.root(slot);
         if (shared_.count(root) > 0) return;
         const bool lasts = program_.slots[root].persistent;
+        const Access access = seen(at(lane, n), use, program_.slots[slot].persistent);
         for (std::size_t other = 0; other < lane; ++other) {
           if (!lasts && same_[other] != same_[lane]) continue;
           const auto found = last_[other].find(root);
@@ -78,30 +76,11 @@ class LaneCode {
     }
   }
 
-  template <class Visit>
-  void each_access(const Instruction& i, const Visit& visit) const {
-    const bool backward = i.code == Code::compute && i.piece != Piece::forward;
-    const auto all = [&](const Slots& slots, Access access) {
-      for (const int slot : slots) {
-        if (slot < 0) continue;
-        const bool sums = access == Access::add && !program_.slots[slot].persistent;
-        visit(slot, sums ? Access::write : access);
-      }
-    };
-    // A wait that an earlier run may have had leaves nothing that another lane does not find.
-    const Access made = i.code == Code::add   ? Access::add
-                        : i.again || backward ? Access::read
-                                              : Access::write;
-    for (const int slot : i.inputs) {
-      if (slot < 0) continue;
-      const bool overwrites = i.in_place && !program_.slots[slot].persistent;
-      visit(slot, overwrites ? Access::write : Access::read);
-    }
-    all(i.outputs, made);
-    all(i.saved, backward ? Access::read : Access::write);
-    all(i.grad_outputs, Access::read);
-    all(i.grad_inputs, Access::add);
-    all(i.release, Access::write);
+  // As other lanes see it. A wait that an earlier run may have had leaves nothing that another lane
+  // does not find.
+  static Access seen(const Instruction& i, Access access, bool lasts) {
+    if (access == Access::write && i.again) return Access::read;
+    return access == Access::release || (access == Access::add && !lasts) ? Access::write : access;
   }
 
   const Program& program_;

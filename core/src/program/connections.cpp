@@ -28,7 +28,7 @@ class Connections {
           shift.atoms = program.rotations.at(i.op).atoms;
           add(program, shift);
         }
-        if (i.code == Code::start || i.code == Code::hook_start) add(program, i.move);
+        if (i.begins_transfer()) add(program, i.move);
         if (i.code == Code::totals) add(program, {world_atoms(program.mesh), {}}, "");
       }
     }

@@ -71,7 +71,7 @@ class Uses {
       const Segment& segment = program.segments[s];
       for (std::size_t i = 0; i < segment.code.size(); ++i) {
         const int at = static_cast<int>(i);
-        visit_slots(segment.code[i], [&](int slot) {
+        for_each_slot(segment.code[i], [&](int slot) {
           Ends& ends = ends_[roots_[slot]];
           const int next = static_cast<int>(uses_.size());
           if (ends.last >= 0) {
@@ -236,10 +236,6 @@ void grant_compute(Program& program, Uses& uses, const Everywhere& all) {
 
 }  // namespace
 
-void for_each_slot(const Instruction& instruction, const std::function<void(int)>& visit) {
-  visit_slots(instruction, visit);
-}
-
 std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
   std::vector<int> parameter_of(program.slots.size(), -1);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
@@ -253,7 +249,7 @@ std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
     seen[segment] = true;
     const std::vector<Instruction>& code = program.segments[segment].code;
     for (std::size_t i = code.size(); i-- > 0;) {
-      visit_slots(code[i], [&](int slot) {
+      for_each_slot(code[i], [&](int slot) {
         const int parameter = parameter_of[slot];
         if (parameter >= 0 && at[parameter].first < 0)
           at[parameter] = {static_cast<int>(r), static_cast<int>(i)};
@@ -302,7 +298,7 @@ void note_releases(Program& program) {
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     const int user = static_cast<int>(s);
     for (const Instruction& i : program.segments[s].code) {
-      visit_slots(i, [&](int slot) {
+      for_each_slot(i, [&](int slot) {
         std::array<int, few>& list = users[slot];
         for (int& each : list) {
           if (each == user) return;
@@ -339,7 +335,7 @@ void note_releases(Program& program) {
     for (std::size_t n = segment.code.size(); n-- > 0;) {
       Instruction& i = segment.code[n];
       erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
-      visit_slots(i, [&](int slot) {
+      for_each_slot(i, [&](int slot) {
         if (program.slots[slot].persistent || gone[slot]) return;
         gone[slot] = true;
         if (!lives_on(slot, segment)) i.release.push_back(slot);

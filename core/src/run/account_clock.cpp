@@ -100,7 +100,7 @@ InstructionParts AccountClock::after(const Instruction& i) {
   InstructionParts parts;
   parts.watched = watched_ - watched_before_;
   if (communicates(i)) {
-    const bool begins = i.code == Code::start || i.code == Code::hook_start;
+    const bool begins = i.begins_transfer();
     parts.sent = device_.is_cpu() ? ledger_.communication_seconds(not_counted) - sent_before_
                  : begins         ? 0
                                   : -1;

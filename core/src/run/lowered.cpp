@@ -116,7 +116,7 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   for (const int slot : i.release) l.release.push_back(operand(slot));
   if (!device_.is_cpu()) for_each_slot(i, [&](int slot) { l.touched.push_back(operand(slot)); });
   if (i.code == Code::load) l.load = load(i, sizes);
-  if (i.code == Code::compute && i.update == Update::none) l.op = op_run(i, sizes);
+  if (i.runs_op()) l.op = op_run(i, sizes);
   if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
   // Only ranks that update an element of a matrix.
   l.idle = l.update && i.parameter >= 0 && i.update != Update::direction && l.update->own.size <= 0;

@@ -10,14 +10,6 @@
 #include "meshwright/engine/text.h"
 
 namespace mw {
-namespace {
-
-bool starts(const Instruction& i) {
-  return i.code == Code::start || i.code == Code::hook_start;
-}
-
-}  // namespace
-
 Moved& Moved::operator+=(const Moved& more) {
   asked += more.asked;
   moved += more.moved;
@@ -100,7 +92,9 @@ std::string CodeEdit::why_ordered(std::size_t first, std::size_t then, bool chos
     return i.code == Code::start && (!i.move.stages.empty() || i.move.kind == Move::Kind::send ||
                                      i.move.kind == Move::Kind::recv);
   };
-  const auto rows = [](const Instruction& i) { return starts(i) && i.move.exchanges_rows(); };
+  const auto rows = [](const Instruction& i) {
+    return i.begins_transfer() && i.move.exchanges_rows();
+  };
   const auto fixed = [](const Instruction& i) {
     return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
            i.update != Update::none;
@@ -172,7 +166,7 @@ Moved CodeEdit::stream(const std::vector<int>& numbers, const std::string& name)
   Moved done;
   for (const int number : numbers) {
     Instruction& i = segment_.code[place_[number]];
-    if (!starts(i)) {
+    if (!i.begins_transfer()) {
       throw Error(Stage::plan, "pass.stream", "",
                   fmt::format("{} starts no transfer, so that there is nothing to put on a stream",
                               text(number)),
@@ -199,8 +193,7 @@ int CodeEdit::wait_of(int start) const {
   const Instruction& i = at(start);
   for (std::size_t n = place_[start] + 1; n < segment_.code.size(); ++n) {
     const Instruction& other = segment_.code[n];
-    if (other.pending == i.pending && (other.code == Code::wait || other.code == Code::hook_finish))
-      return number_[n];
+    if (other.pending == i.pending && other.awaits_transfer()) return number_[n];
   }
   return -1;
 }
@@ -208,7 +201,7 @@ int CodeEdit::wait_of(int start) const {
 std::vector<int> CodeEdit::awaited_here(const std::vector<int>& numbers) const {
   std::vector<int> transfers;
   for (const int number : numbers) {
-    if (starts(at(number)) && wait_of(number) >= 0) transfers.push_back(number);
+    if (at(number).begins_transfer() && wait_of(number) >= 0) transfers.push_back(number);
   }
   return transfers;
 }

@@ -259,7 +259,7 @@ std::string InstructionFilter::misspelt_kind(const std::vector<std::string>& kno
 }
 
 bool InstructionFilter::may_take(const Instruction& i) const {
-  if (starts_ && i.code != Code::start && i.code != Code::hook_start) return false;
+  if (starts_ && !i.begins_transfer()) return false;
   return std::all_of(conditions_.begin(), conditions_.end(), [&](const Condition& condition) {
     const std::string& fact = condition.fact;
     if (fact == "code") return matches(condition.wanted, name_of(i.code));
