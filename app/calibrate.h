@@ -11,7 +11,6 @@
 
 #include "app/command.h"
 #include "predict/calibration.h"
-#include "predict/link_fit.h"
 #include "script/experiment.h"
 #include "script/read_experiment.h"
 
@@ -29,33 +28,13 @@ struct CalibrateArguments : Arguments {
 
 std::string now_text();  // "2026-11-22T13:00:00Z"
 
-// A step that was measured, as a file of steps has it.
-struct StepEntry {
-  std::string place;   // "steps.json[2]"
-  std::string script;  // as it can be opened from here
-  double seconds = 0;
-  int nodes = 1;
-  std::vector<std::string> settings;
-};
-std::vector<StepEntry> read_steps(const std::string& file, const std::string& text,
-                                  Problems& problems);
-// Refuses each step that is in the list twice.
-void refuse_repeated(const std::vector<StepEntry>& entries, Problems& problems);
-// Whether a step takes less than twice what is priced of it, and more than half: so much may other
-// software of the same kind explain. `times`: measured over priced.
-bool is_explained(double times);
-// Refuses a step that is not explained even by `nearest`, the seconds that it takes with all that a
-// fit may change. `priced`: the seconds that it takes on the base.
-void refuse_unexplained(const StepEntry& entry, double priced, double nearest,
-                        const std::string& base, Problems& problems);
+// The steps of a file that were measured: [{ place = "steps.json[2]", script = as it can be opened
+// from here, seconds =, nodes =, settings = { "batch=64" } }].
+Json read_steps(const std::string& file, Problems& problems);
 
 // `calibrate --from`: writes the description of a cluster, and that of its stack where steps were
 // measured.
 int describe_cluster(const CalibrateArguments& arguments, Output& output);
-
-// The file of a description, with the source of each number that was fitted. `head`: sentences of
-// its first comment.
-std::string description_text(const Description& description, const std::vector<std::string>& head);
 
 // How much is measured; `quick`: a few sizes for a moment each, as at a machine's first use.
 struct CalibrationSizes {

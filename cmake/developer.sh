@@ -69,7 +69,7 @@ ensure_environment() { # NAME KINDS PROGRAM WHAT FINISH [OPTION OF PIP…]
       printf '%s\n' "$want" >"$venv/.complete"
   ) || die "cannot install $what; what pip says of it stands above"
 }
-ensure_figures() { ensure_environment figures pip-figures python "what draws figures" true; }
+ensure_figures() { ensure_environment figures pip-figures python "Python for figures and fits" true; }
 ensure_venv() { ensure_environment venv "pip pip-figures" python "the tests' Python packages" install_test_torch; }
 ensure_docs_venv() { ensure_environment docs-venv pip-docs mkdocs "what makes the site of docs/" true --no-deps; }
 

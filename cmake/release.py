@@ -41,7 +41,7 @@ It needs glibc {glibc} or newer and the libstdc++ of GCC 12 or newer (GLIBCXX_{g
 share/meshwright/README.md says what it is, share/meshwright/docs/ has its pages, licenses/ the licences of all
 that is in here and is not its own. A plugin of your own needs g++ of the version that built this ({compiler}) and
 the headers of Boost, fmt and nlohmann's JSON: share/meshwright/docs/plugins.md. Runs of several processes need an
-OpenMPI 4 of the machine's. Figures (report --figures) need python3 with numpy and matplotlib.
+OpenMPI 4 of the machine's. Figures (report --figures) need python3 with numpy and matplotlib, calibrate --from needs numpy.
 """
 
 

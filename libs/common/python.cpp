@@ -1,15 +1,19 @@
-// Starts a package of Python with two files: what it is to do, and where it is to write what came
-// of it.
+// Starts a package of Python with two files, what it is to do and where it is to write what came of
+// it, and with a socket for its questions.
 #include "common/python.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <chrono>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
-#include <thread>
+#include <vector>
 
 #include "common/files.h"
 #include "common/process.h"
@@ -26,27 +30,92 @@ std::string python() {
   return given == nullptr || *given == '\0' ? "python3" : given;
 }
 
-Error error_in(const Json& answer) {
-  Stage stage = Stage::options;
-  for (const Stage one : {Stage::script, Stage::run, Stage::environment})
-    if (answer["stage"] == name_of(one)) stage = one;
-  return {stage, answer["code"], "", answer["message"], answer["hint"]};
+Error error_in(const Json& list) {
+  std::vector<Problem> problems;
+  for (const Json& one : list) {
+    problems.push_back({Stage::options, one["code"], one.value("key", ""), one["message"],
+                        one["hint"], one.value("place", "")});
+    for (const Stage stage : {Stage::script, Stage::plan, Stage::run, Stage::environment})
+      if (one["stage"] == name_of(stage)) problems.back().stage = stage;
+  }
+  return Error(std::move(problems));
 }
 
-// Waits for its end; true if that is a good one.
-bool ends_well(pid_t process) {
-  constexpr std::chrono::milliseconds between_looks{10};
+// The questions of a package, each a line of JSON that another line answers.
+class Questions {
+ public:
+  explicit Questions(const std::function<Json(const Json&)>& reply) : reply_(reply) {
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_) != 0)
+      throw std::system_error(errno, std::generic_category());
+  }
+  ~Questions() {
+    for (const int end : ends_) ::close(end);
+  }
+  Questions(const Questions&) = delete;
+  Questions& operator=(const Questions&) = delete;
+
+  int other_end() const { return ends_[1]; }
+
+  // Answers those that come within some milliseconds.
+  void answer(int milliseconds) {
+    pollfd asked{ends_[0], POLLIN, 0};
+    char block[1 << 16];
+    if (::poll(&asked, 1, milliseconds) <= 0) return;
+    const ssize_t got = ::read(ends_[0], block, sizeof block);
+    if (got > 0) text_.append(block, static_cast<std::size_t>(got));
+    for (std::size_t end; (end = text_.find('\n')) != std::string::npos;) {
+      const std::string line = answer_to(json_in(text_.substr(0, end)));
+      text_.erase(0, end + 1);
+      write_whole(ends_[0], line.data(), line.size());
+    }
+  }
+
+ private:
+  std::string answer_to(const Json& question) const {
+    Json answer;
+    try {
+      answer["answer"] = reply_(question);
+    } catch (const Error& error) {
+      if (ends_all(error)) throw;
+      answer["problems"] = json_of(error.problems());
+    }
+    return answer.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+
+  const std::function<Json(const Json&)>& reply_;
+  int ends_[2] = {-1, -1};
+  std::string text_;  // that was read and not yet answered
+};
+
+// Answers its questions until it ends; true if that is a good end.
+bool ends_well(pid_t process, Questions& questions) {
   int status = 0;
-  for (bool asked = false; !child_ended(process, status);) {
-    if (stop_requested() && !asked) asked = ::kill(process, SIGTERM) == 0;
-    std::this_thread::sleep_for(between_looks);
+  try {
+    for (bool asked = false; !child_ended(process, status);) {
+      if (stop_requested() && !asked) asked = ::kill(process, SIGTERM) == 0;
+      questions.answer(/*milliseconds=*/10);
+    }
+  } catch (...) {
+    ::kill(process, SIGTERM);
+    ::waitpid(process, nullptr, 0);
+    throw;
   }
   return status == 0;
 }
 
 }  // namespace
 
-Json answer_of(const PythonPackage& package, const Json& request) {
+Json json_of(const std::vector<Problem>& problems) {
+  Json list = Json::array();
+  for (const Problem& problem : problems) {
+    list.push_back(json_of(problem));
+    list.back()["place"] = problem.place;
+  }
+  return list;
+}
+
+Json answer_of(const PythonPackage& package, const Json& request,
+               const std::function<Json(const Json& question)>& reply) {
   namespace fs = std::filesystem;
   const fs::path program = share_folder() / "python" / package.name;
   if (!fs::exists(program / "__main__.py")) {
@@ -60,13 +129,15 @@ Json answer_of(const PythonPackage& package, const Json& request) {
                     log = (work.path() / "log").string();
   write_output(package.asked_by, asked,
                request.dump(-1, ' ', false, Json::error_handler_t::replace));
+  Questions questions(reply);
   ProcessStart start;
-  start.command = {python(), "-B", program.string(), asked, answer};
+  start.lock = questions.other_end();
+  start.command = {python(), "-B", program.string(), asked, answer, std::to_string(start.lock)};
   start.output = package.speaks ? "" : log;
   start.own_group = package.speaks;  // it hears of Ctrl-C once, from here
   bool well = false;
   try {
-    well = ends_well(start_process(start));
+    well = ends_well(start_process(start), questions);
   } catch (const std::system_error& error) {
     throw Error(Stage::environment, "program.missing", "",
                 fmt::format("{}: {} cannot be started, which {}: {}", package.asked_by, python(),
@@ -84,7 +155,7 @@ Json answer_of(const PythonPackage& package, const Json& request) {
                             said.substr(said.rfind('\n') + 1)),
                 "please report it with the command");
   }
-  if (result.contains("error")) throw error_in(result["error"]);
+  if (result.contains("problems")) throw error_in(result["problems"]);
   return result;
 }
 

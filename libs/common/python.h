@@ -1,8 +1,11 @@
 // Python that does a part of the program's work: packages of python/src, which the program starts.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
+#include "meshwright/error.h"
 #include "meshwright/json.h"
 
 namespace mw {
@@ -17,7 +20,12 @@ struct PythonPackage {
 };
 
 // What the package answers to `request`. A wish to stop is passed on to it as SIGTERM, once.
+// `reply` answers what the package asks meanwhile; the package gets the Errors that it throws.
 // Throws Error if there is no Python, if it fails, and for what the answer calls wrong.
-Json answer_of(const PythonPackage& package, const Json& request);
+Json answer_of(const PythonPackage& package, const Json& request,
+               const std::function<Json(const Json& question)>& reply = {});
+
+// As a package takes them and gives them back, with their places.
+Json json_of(const std::vector<Problem>& problems);
 
 }  // namespace mw

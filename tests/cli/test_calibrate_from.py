@@ -293,6 +293,22 @@ end
         self.assertIn("error: --cluster tpu: ", done.stderr)
         self.assertIn("error: -o mine.txt: ", done.stderr)
 
+    def test_what_is_missing_of_python_is_said(self):
+        self.put({"good.txt": h100_logs()["all_reduce-2.txt"], "broken.lua": "return { name = 'mine', device = 5 }"})
+        (self.folder / "numpy").mkdir()
+        (self.folder / "numpy/__init__.py").write_text("raise ModuleNotFoundError('none', name='numpy')\n")
+        for changed, code, words in (({"MESHWRIGHT_PYTHON": "no-such-python"}, "program.missing", "no-such-python"),
+                                     ({"PYTHONPATH": str(self.folder)}, "python.missing", "cannot import numpy")):
+            with self.subTest(code):
+                done = self.call("calibrate", "--json", "--from", "good.txt", "-o", "mine.lua", **changed)
+                self.assertEqual((done.returncode, self.lines(done)[-1]["code"]), (5, code), done.stderr)
+                self.assertIn("--from: ", done.stderr)
+                self.assertIn(words, done.stderr)
+        self.assertFalse((self.folder / "mine.lua").exists())
+        # What the program refuses of a description that Python asks about keeps its code and key.
+        self.assertIn("option.type cluster.device",
+                      self.refused("good.txt", "--cluster", "./broken.lua", "-o", "mine.lua"))
+
     def test_bases_that_cannot_be(self):
         self.put({"good.txt": h100_logs()["all_reduce-2.txt"], "step.lua": STEP,
                   "other.txt": log("all_reduce", 1, [(1 << k, 1e-3) for k in range(20, 31)], gpu="NVIDIA L40S"),

@@ -40,7 +40,8 @@ class Release(unittest.TestCase):
         for wanted in ("bin/meshwright", "lib/libmeshwright.so", "lib/meshwright/plugins/tp.so", "licenses/torch-LICENSE",
                        "lib/meshwright/libtorch/torch/lib/libtorch_cpu.so", "lib/meshwright/system/libfmt.so.9",
                        "include/meshwright/plugin.h", "share/meshwright/scripts/quickstart.lua",
-                       "share/meshwright/python/meshwright_figures/__main__.py"):
+                       "share/meshwright/python/meshwright_figures/__main__.py",
+                       "share/meshwright/python/meshwright_calibrate/__main__.py"):
             if "libfmt" in wanted:  # its number is the system's
                 self.assertTrue(any(re.match(r"lib/meshwright/system/libfmt\.so\.\d+$", name) for name in below))
             else:

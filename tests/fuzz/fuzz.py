@@ -36,7 +36,6 @@ READERS = {
     "measured_steps": ["app/calibrate_steps.cpp"],
     "messages": ["launch/processes.cpp", "engine/pack.h"],
     "modules": ["registry/module_file.cpp"],
-    "nccl_logs": ["predict/nccl_log.cpp", "predict/link_fit.cpp"],
     "options": ["base/options.cpp", "lua/value.cpp"],
     "run_texts": ["record/run_result.cpp", "record/run_facts.cpp", "report/cells.cpp", "common/run_timing.cpp"],
     "runs": ["record/hdf5_read.cpp", "record/hdf5_file.cpp", "record/run_reader.cpp", "record/columns.cpp"],

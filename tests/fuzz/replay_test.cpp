@@ -107,7 +107,6 @@ TEST_CASE("what once broke a reader is refused with a reason") {
       {"modules", "cut", "plugin.unloadable"},
       {"launch", "local", "launch.address"},
       {"messages", "empty", "process.message"},
-      {"nccl_logs", "rank", "calibration.log"},
       {"measured_steps", "long-name", "calibration.steps"},
   };
   for (const auto& [reader, input, code] : all) {

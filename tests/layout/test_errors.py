@@ -27,7 +27,7 @@ class Errors(unittest.TestCase):
                     for found in re.findall(form, text):
                         raised.update([found] if isinstance(found, str) else found)
         for path in (SOURCE / "python/src").glob("meshwright_*/*.py"):  # for the program
-            raised.update(re.findall(rf'Refused\(\s*"({CODE})"', path.read_text()))
+            raised.update(re.findall(rf'[Rr]efused?\(\s*"({CODE})"', path.read_text()))
         self.assertGreater(len(raised), 100)
         self.assertEqual(sorted(raised), listed)
 

@@ -277,10 +277,10 @@ MESSAGES = {
     "plugin.writable": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )(anybody on this machine|the group \d+, which you are not in,) may write \S+ "
                         r"\(mode \d+\) \[look at the files there first, then: chmod [go]-w \S+\]"],
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],
-    "program.failed": [r"--figures: \S+ failed, which draws figures: .* \[please report it with the command\]"],
-    "program.missing": [r"--figures: \S+ cannot be started, which draws figures: .* \[install python3, numpy and matplotlib, or .*",
+    "program.failed": [r"--(figures|from): \S+ failed, which (draws figures|reads what was measured): .* \[please report it with the command\]"],
+    "program.missing": [r"--(figures|from): \S+ cannot be started, which \w.*: .* \[install python3(, numpy)? and \w+, or .*",
                         r"--pgf: pdflatex with the package pgf is not there, .* \[install LaTeX with the package pgf .*"],
-    "python.missing": [r"--figures: \S+ (cannot import \w+, which draws them|has matplotlib \S+, and 3\.6 or later is needed) "
+    "python.missing": [r"--\w+: \S+ (cannot import \w+|has matplotlib \S+, and 3\.6 or later is needed) "
                        r"\[\S+ -m pip install .*"],
     "ranks.differ": [r"ranks: \d+ are asked for, and the plan has \d+: .* \[nearest: (.*, or )?ranks = \d+\]"],
     "plugin.lacks": [r".*/\w+\.so registers the \w+ \"\w+\"(, the \w+ \"\w+\")*, and no \w+ \"\w+\" \[write a name that it registers, .*"],
