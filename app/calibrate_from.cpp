@@ -1,6 +1,6 @@
-// `meshwright calibrate --from`: Python (meshwright_calibrate) describes a cluster, and the software
-// on it, by logs of nccl-tests and by steps that were measured there. This reads what it is given,
-// plans and prices what it tries, and writes what it makes.
+// `meshwright calibrate --from`: Python (meshwright_calibrate) describes a cluster, and the
+// software on it, by logs of nccl-tests and by steps that were measured there. This file reads
+// measured steps, plans and prices what Python tries, and writes what it makes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -216,8 +216,8 @@ class Describer {
             {"fits", result.value("fits", true)}};
   }
 
-  // What rows of tables take on a cluster with other shares, or the steps that were planned if there
-  // are no tables; and the shares.
+  // What rows of tables take on a cluster with other shares, or the steps that were planned if
+  // there are no tables; and the shares.
   Json priced(const Json& asked) {
     Problems problems;
     Cluster cluster = read_cluster(asked["cluster"], "cluster", problems);

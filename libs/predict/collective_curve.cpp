@@ -118,6 +118,12 @@ CurveTime time_on(const CollectiveCurve& curve, Collective op, double times, dou
   return {times * curve.seconds(bytes, least), curve.op == op, between};
 }
 
+// Bus bandwidth over that of the algorithm, as nccl-tests define it (doc/PERFORMANCE.md there).
+double bus_share(Collective op, double ranks) {
+  if (op == Collective::send) return 1;
+  return (op == Collective::all_reduce ? 2 : 1) * (ranks - 1) / ranks;
+}
+
 }  // namespace
 
 double CollectiveCurve::seconds(double bytes, double least) const {
@@ -125,11 +131,6 @@ double CollectiveCurve::seconds(double bytes, double least) const {
   if (bytes > first_bytes) return times.at(bytes, /*grows=*/true);
   const double lowest = std::min(least, first_seconds);
   return lowest + (first_seconds - lowest) * bytes / first_bytes;
-}
-
-double bus_share(Collective op, double ranks) {
-  if (op == Collective::send) return 1;
-  return (op == Collective::all_reduce ? 2 : 1) * (ranks - 1) / ranks;
 }
 
 std::vector<CollectiveCurve> read_curves(const Json& list, const std::string& path, bool over_nodes,

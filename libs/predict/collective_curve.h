@@ -27,9 +27,6 @@ struct CollectiveCurve {
   friend bool operator==(const CollectiveCurve&, const CollectiveCurve&) = default;
 };
 
-// Bus bandwidth over that of the algorithm, as nccl-tests define it (doc/PERFORMANCE.md there).
-double bus_share(Collective op, double ranks);
-
 // Reads a description's list `path` ("cluster.node.curves"). Each curve that is not right becomes a
 // Problem (options, cluster.value); the others come ascending by their ranks. `over_nodes`: each
 // says on how many nodes its ranks are.

@@ -1,6 +1,7 @@
 # label: unit
-"""Links and steps of a made-up cluster are found again by what they make collectives and plans take. A pricer with a
-few of the program's terms stands for it; cli/test_calibrate_from has the program's own."""
+"""Links and steps of a made-up cluster are found again by what they make collectives and plans
+take. A pricer with a few of the program's terms stands for it; cli/test_calibrate_from has the
+program's own."""
 import copy
 import sys
 import unittest

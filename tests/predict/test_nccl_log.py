@@ -1,6 +1,6 @@
 # label: unit
-"""Logs of nccl-tests in the forms that versions and launchers give them, what is refused, and what damage does to
-them."""
+"""Logs of nccl-tests in the forms that versions and launchers give them, what is refused, and what
+damage does to them."""
 import random
 import sys
 import unittest
@@ -13,7 +13,7 @@ from meshwright_calibrate.problems import Problems  # noqa: E402
 
 HEADER = """\
 #                                           out-of-place                       in-place
-#       size    count    type   redop  root   time   algbw   busbw #wrong   time  algbw  busbw #wrong
+#      size    count    type   redop  root   time   algbw   busbw #wrong   time  algbw  busbw #wrong
 #        (B)    (elements)                   (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
 """
 ROW = "{size} 1 float sum -1 {time:.1f} {rate:.2f} {bus:.2f} 0 {time:.1f} {rate:.2f} {bus:.2f} 0"
