@@ -24,7 +24,7 @@ struct Observers {
   Observers(const Experiment& experiment, Checkpoints* checkpoints, chaos::Agent* faults)
       : check(experiment.loss_scale != nullptr) {
     if (faults != nullptr) {
-      faults->takes_part_in(experiment.data.get(), experiment.steps);
+      faults->takes_part_in(experiment.data.get());
       before.push_back(faults);
     }
     if (experiment.account) before.push_back(&alone.emplace(experiment.plans()));

@@ -129,7 +129,7 @@ meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRI
 set(measured_times _ZN2mw14measured_timesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorIiSaIiEE)
 target_link_options(meshwright_record INTERFACE
   "LINKER:-u,${measured_times}" "LINKER:--export-dynamic-symbol=${measured_times}")
-meshwright_add_library(chaos LINK common record)
+meshwright_add_library(chaos LINK common)
 meshwright_add_library(report LINK common predict record)
 meshwright_add_library(frontend LINK checkpoint common predict search report WITH PkgConfig::lua)
 

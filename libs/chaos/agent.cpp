@@ -10,11 +10,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "common/files.h"
 #include "meshwright/backend.h"
 #include "meshwright/carrier.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
+#include "meshwright/json.h"
 #include "meshwright/threads.h"
 
 namespace mw::chaos {
@@ -36,19 +38,20 @@ RankPlace::Call call_of(const std::string& axis, Collective op) {
 }
 
 // Whether the call is one at which such a fault can happen.
-bool fits(Way way, Collective op, const at::Tensor& input, const std::string& phase) {
+bool fits(const std::string& fault, Collective op, const at::Tensor& input,
+          const std::string& phase) {
+  if (fault == "lost") return op != Collective::recv;
   const bool numbers =
       input.defined() && input.numel() > 0 && input.is_floating_point() && input.is_contiguous();
-  switch (way) {
-    case Way::loses_call:
-      return op != Collective::recv;
-    case Way::makes_nan:
-      return numbers && phase != "report";
-    case Way::flips_gradient:
-      return numbers && (phase == "gradients" || phase == "backward");
-    default:
-      return true;
-  }
+  if (fault == "nan") return numbers && phase != "report";
+  if (fault == "flip-gradient") return numbers && (phase == "gradients" || phase == "backward");
+  return true;
+}
+
+// Files of the folder are replaced as a whole, so nobody reads half of one.
+void put_json(const std::filesystem::path& path, const Json& json) {
+  if (const int failed = replace_whole(path, json.dump()); failed != 0)
+    throw not_written(path, failed);
 }
 
 // By ops, as the tensor may lie on a device, on the rank's stream, before what sends it.
@@ -190,8 +193,8 @@ class DisturbedSource final : public CommunicatorSource {
 }  // namespace
 
 Agent::Agent(std::filesystem::path folder) : folder_(std::move(folder)) {
-  pipe_ = ::open((folder_ / steps_pipe).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (const auto taken = taken_in(folder_)) last_ = taken->id;
+  pipe_ = ::open((folder_ / "steps").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (const Json taken = read_json(folder_ / "taken.json"); taken.is_object()) last_ = taken["id"];
   comm::stand_between_ranks([this](std::unique_ptr<CommunicatorSource> source) {
     return std::make_unique<DisturbedSource>(*this, std::move(source));
   });
@@ -209,11 +212,17 @@ Agent::~Agent() {
   if (pipe_ >= 0) ::close(pipe_);
 }
 
+std::optional<Agent::Order> Agent::order_in_folder() const {
+  const Json json = read_json(folder_ / "order.json");
+  if (!json.is_object()) return std::nullopt;
+  return Order{json["id"], json["fault"], json["rank"], json["seconds"], json["draw"]};
+}
+
 void Agent::look() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, between_looks, [this] { return over_; })) {
     lock.unlock();
-    auto found = order_in(folder_);
+    auto found = order_in_folder();
     lock.lock();
     if (found && found->id <= last_) found.reset();
     rank_ = found ? found->rank : -1;
@@ -221,15 +230,21 @@ void Agent::look() {
   }
 }
 
-// A line is shorter than what a pipe takes in one piece. If the command has died, nobody reads it.
+// A line is shorter than what a pipe takes in one piece. If the conductor has died, nobody reads it.
 void Agent::tell(const std::string& line) const {
   if (pipe_ >= 0) write_whole(pipe_, line.data(), line.size());
 }
 
 void Agent::begin(RankRun& rank) {
   if (rank.rank() != 0) return;
-  if (data_ != nullptr) note_files(folder_, data_->files());
-  tell(fmt::format("start {}\n", steps_));
+  Json files = Json::array();
+  if (data_ != nullptr) {
+    for (const SourceFile& file : data_->files())
+      files.push_back(
+          {{"path", std::filesystem::absolute(file.path).string()}, {"implied", file.implied}});
+  }
+  put_json(folder_ / "files.json", files);
+  tell("start\n");
 }
 
 void Agent::step(RankRun& rank, StepEnd& end) {
@@ -240,17 +255,23 @@ void Agent::step(RankRun& rank, StepEnd& end) {
   if (rank.rank() == 0) tell(fmt::format("{} {:a}\n", end.step, end.outcome.loss));
 }
 
-std::optional<Order> Agent::take(int rank, const std::string& axis, Collective op,
-                                 const at::Tensor& input) {
+std::optional<Agent::Order> Agent::take(int rank, const std::string& axis, Collective op,
+                                        const at::Tensor& input) {
   const std::lock_guard lock(mutex_);
   const RankPlace::Call call = call_of(axis, op);
-  if (!order_ || order_->rank != rank || !fits(order_->kind->way, op, input, call.phase))
+  if (!order_ || order_->rank != rank || !fits(order_->fault, op, input, call.phase))
     return std::nullopt;
   auto taken = std::exchange(order_, std::nullopt);
   rank_ = -1;
   last_ = taken->id;
   const auto next = next_.find(rank);
-  note_taken(folder_, {taken->id, next == next_.end() ? -1 : next->second, rank, call.text()});
+  const Json named = {
+      {"axis", call.axis}, {"op", call.op}, {"label", call.label}, {"phase", call.phase}};
+  put_json(folder_ / "taken.json", {{"id", taken->id},
+                                    {"step", next == next_.end() ? -1 : next->second},
+                                    {"rank", rank},
+                                    {"text", call.text()},
+                                    {"call", named}});
   return taken;
 }
 
@@ -262,26 +283,17 @@ Agent::Meeting Agent::meets(int rank, const std::string& axis, Collective op,
   const auto order = take(rank, axis, op, input);
   if (!order) return {};
   const at::NoGradGuard no_grad;
-  switch (order->kind->way) {
-    case Way::throws_error:
-      throw std::runtime_error(fmt::format("chaos: fault {} was asked for", order->id));
-    case Way::sleeps_once:
-      sleep_for(order->seconds);
-      break;
-    case Way::sleeps_often:
-      slow_until_ = seconds_now() + order->seconds;
-      slow_rank_ = rank;
-      break;
-    case Way::makes_nan:
-      put_nan(input, order->draw);
-      break;
-    case Way::flips_gradient:
-      flip_bit(input, order->draw);
-      break;
-    default:
-      break;
+  const std::string& fault = order->fault;
+  if (fault == "error")
+    throw std::runtime_error(fmt::format("chaos: fault {} was asked for", order->id));
+  if (fault == "delay") sleep_for(order->seconds);
+  if (fault == "slow") {
+    slow_until_ = seconds_now() + order->seconds;
+    slow_rank_ = rank;
   }
-  return {order->kind->way == Way::loses_call, order->seconds};
+  if (fault == "nan") put_nan(input, order->draw);
+  if (fault == "flip-gradient") flip_bit(input, order->draw);
+  return {fault == "lost", order->seconds};
 }
 
 }  // namespace mw::chaos

@@ -1,5 +1,6 @@
 // What makes faults happen inside a run: it stands between the ranks and what connects them, and
-// hears of each step. A run has it only if `meshwright chaos` has started it.
+// hears of each step. A run has it only if `meshwright chaos` has started it, whose conductor
+// (python/src/meshwright_chaos) tells it what to do by files of a folder.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,15 +15,17 @@
 #include <string>
 #include <thread>
 
-#include "chaos/order.h"
 #include "meshwright/communicator.h"
+#include "meshwright/data.h"
 #include "meshwright/engine/run.h"
 #include "meshwright/world.h"
 
 namespace mw::chaos {
 
-// Looks for orders in the folder every few milliseconds, in a thread of its own, and tells of steps
-// through the folder's pipe. One in a process.
+// Looks for orders in the folder (order.json) every few milliseconds, in a thread of its own, and
+// notes there which one a rank has taken (taken.json) and from which files the run takes its tokens
+// (files.json). Rank 0 writes a line into the folder's pipe ("steps") when it begins ("start") and
+// after each step: its number and its loss, a hexadecimal one. One agent in a process.
 class Agent final : public RunObserver {
  public:
   explicit Agent(std::filesystem::path folder);
@@ -30,11 +33,8 @@ class Agent final : public RunObserver {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Tells the agent of the next run: its data, which outlive the run, and its number of steps.
-  void takes_part_in(const TokenSource* data, std::int64_t steps) {
-    data_ = data;
-    steps_ = steps;
-  }
+  // Tells the agent of the next run's data, which outlive the run.
+  void takes_part_in(const TokenSource* data) { data_ = data; }
 
   void begin(RankRun& rank) override;
   void step(RankRun& rank, StepEnd& end) override;
@@ -50,6 +50,14 @@ class Agent final : public RunObserver {
   Meeting meets(int rank, const std::string& axis, Collective op, const at::Tensor& input);
 
  private:
+  struct Order {
+    std::int64_t id = 0;  // from 1, counted by the conductor
+    std::string fault;    // the name of its kind
+    int rank = 0;
+    double seconds = 0;      // how long it lasts: delay, slow, lost
+    std::uint64_t draw = 0;  // decides which element and which bit
+  };
+  std::optional<Order> order_in_folder() const;
   std::optional<Order> take(int rank, const std::string& axis, Collective op,
                             const at::Tensor& input);
   void look();
@@ -57,7 +65,6 @@ class Agent final : public RunObserver {
 
   const std::filesystem::path folder_;
   const TokenSource* data_ = nullptr;
-  std::int64_t steps_ = 0;
   int pipe_ = -1;
   std::atomic<int> rank_ = -1;       // the rank that order_ is for; -1: there is none
   std::atomic<int> slow_rank_ = -1;  // the rank that is slow; -1: none

@@ -2,13 +2,21 @@
 nobody disturbs; a training that would not is found; what cannot be disturbed is refused."""
 import json
 import os
+import pathlib
+import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 import unittest
 
-from cases import BIN, ProgramCase, matrix
+from cases import BIN, SOURCE, ProgramCase, matrix
+
+sys.path.append(str(SOURCE / "python/src"))
+from meshwright_chaos.faults import Record  # noqa: E402
+from meshwright_chaos.kinds import KINDS  # noqa: E402
+from meshwright_chaos.outcome import Outcome  # noqa: E402
 
 SCRIPT = """\
 local mw = require "meshwright"
@@ -21,20 +29,23 @@ local e = {
 %s
 mw.train(e)
 """
-# From its third start on the script trains by another rate; the first one is without faults.
-FORGETS = """
+# The first start is without faults. The second one trains by another rate. The fourth one, which goes on after a
+# kill, loses the checkpoints of those before it, and the sixth one, which goes on after another, trains by another rate.
+GOES_WRONG = """
 io.open("starts", "a"):write("x\\n"):close()
-e.schedule = function(step)
-  local starts = 0
-  for _ in io.lines("starts") do starts = starts + 1 end
-  return starts < 3 and 1e-3 or 2e-3
-end
+local starts = 0
+for _ in io.lines("starts") do starts = starts + 1 end
+if starts == 4 then os.execute("rm -rf mw-chaos-*/checkpoints/step-*") end
+local wrong = starts == 2 or starts == 6
+e.schedule = function(step) return wrong and 2e-3 or 1e-3 end
 """
-# Each start loses the checkpoints of those before it.
-LOSES_CHECKPOINTS = 'os.execute("rm -rf mw-chaos-*/checkpoints/step-*")'
 # When the script is over, its run file has the first steps alone.
 LOSES_ROWS = """
-e.observe = function(step) if step == 3 then os.execute("cp mw-chaos-*/run.h5 old.h5 2>&-") end end
+local grow = e.observe
+e.observe = function(step)
+  grow(step)
+  if step == 3 then os.execute("cp mw-chaos-*/run.h5 old.h5 2>&-") end
+end
 local over <close> = setmetatable({}, { __close = function()
   os.execute("for file in mw-chaos-*/run.h5; do test -f $file && cp old.h5 $file; done")
 end })
@@ -67,10 +78,11 @@ e.observe = function()
   if done == 15 then kept = ("x"):rep(128 << 20) end
 end
 """
+# By this seed one bit of the data flips while it is read, and one before a start.
+TWO_FLIPS = 5
 # What the normal run takes of them; the matrix takes all.
-THREADS = ["error", "kill", "suspend", "lost", "clock", "full", "read-only", "nan", "flip-checkpoint", "flip-shard",
-           "flip-gradient"]
-ALL_OF_THREADS = [*THREADS, "launcher", "pause", "slow", "delay", "flip-run-file"]
+THREADS = ["error", "kill", "suspend", "lost", "clock", "full", "read-only", "nan", "flip-checkpoint", "flip-gradient"]
+ALL_OF_THREADS = [*THREADS, "flip-shard", "launcher", "pause", "slow", "delay", "flip-run-file"]
 PROCESSES = ["kill", "launcher", "pause"]
 IN_RANK = {"error", "slow", "delay", "lost", "nan", "flip-gradient"}
 
@@ -102,6 +114,7 @@ class Chaos(ProgramCase):
                          *arguments, TMPDIR=str(self.folder))
         self.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
         *faults, outcome = self.lines(done)
+        self.said = done.stderr
         self.assertEqual(list(self.folder.glob("mw-chaos-*")) != [], code != 0, "its folder is kept if something is wrong")
         written = [json.loads(line) for line in (self.folder / "faults.jsonl").read_text().splitlines()]
         self.assertEqual(faults, written)
@@ -166,53 +179,72 @@ class Chaos(ProgramCase):
         self.processes(["kill", "launcher", "pause", "error"], "--launcher", f"mpirun -n 2 --oversubscribe{user}")
 
     def test_bits_that_flip_in_the_data(self):
-        own = "".join(f"line {line} of some text\n" for line in range(4000))
-        # By this seed one bit flips while the data is read, and one before a start.
-        faults, outcome = self.chaos("--kinds", "flip-shard", "--faults", 2, "--seed", 2, steps=800, every=0)
-        self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
-        self.assertEqual((self.folder / "data.txt").read_text(), own, "its own file is as it was")
-        said = {fault["where"].split(", ")[1]: fault["said"] for fault in faults}
-        self.assertRegex(said["while it is read"], r"^(diverged: )?On rank \d: (data: text: )?\S+/data/0001/data\.txt was written while")
-        self.assertRegex(said["before a start"], r"data\.content: .* there, .* here")
+        """Copies are of the files that the data source lists: a text is no pattern, whatever its name has, and an index of
+        Megatron's goes with its tokens."""
+        pair = self.folder / "own/second"
+        pair.parent.mkdir()
+        ids = [7 * token % 256 for token in range(9000)]
+        pair.with_suffix(".bin").write_bytes(struct.pack("<9000H", *ids))
+        pair.with_suffix(".idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQiqq", 1, 8, 1, 1, len(ids), 0, 0))
+        (self.folder / "own/first.bin").write_bytes(struct.pack("<9000H", *ids))
+        own = self.folder / "data[1].txt"
+        own.write_text("".join(f"line {line} of some text\n" for line in range(4000)))
+        before = own.read_text()
+        for data, seed, faults, copies in (('mw.text "data[1].txt"', TWO_FLIPS, 2, r"data/0001/data\[1\]\.txt"),
+                                           ('mw.shards { "own/{second,fir*}.bin" }', 2, 1, r"data/000(1/second|2/first)\.bin")):
+            with self.subTest(data):
+                faults, outcome = self.chaos("--kinds", "flip-shard", "--faults", faults, "--seed", seed, steps=400, every=0,
+                                             data=data)
+                self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
+                said = {}
+                for fault in faults:
+                    self.assertRegex(fault["where"], f"^{copies}, ")
+                    said[fault["where"].split(", ")[1]] = fault["said"]
+                if len(faults) == 2:
+                    self.assertRegex(said["while it is read"],
+                                     r"^(diverged: )?On rank \d: (data: text: )?\S+/data/0001/data\[1\]\.txt was written while")
+                    self.assertRegex(said["before a start"], r"data\.content: .* there, .* here")
+        self.assertEqual(own.read_text(), before, "its own file is as it was")
 
     def test_one_that_is_killed_lets_what_stands_still_continue(self):
+        """Its conductor is killed, and the program says so. A program that is killed has its conductor clear away."""
         self.write(SCRIPT % (300, ""))
-        with subprocess.Popen([BIN, "chaos", "script.lua", "--kinds", "suspend", "--every", "0", "--timeout", "600"],
-                              cwd=self.folder, env={**os.environ, "TMPDIR": str(self.folder)}, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL) as process:
-            self.addCleanup(process.kill)
-            until = time.monotonic() + 300
-            while "T" not in of_run(self.folder / "mw-chaos-").values():
-                self.assertLess(time.monotonic(), until, "no process stands still")
-                time.sleep(0.05)
-            process.kill()
-        until = time.monotonic() + 300
-        while states := of_run(self.folder / "mw-chaos-"):
-            self.assertLess(time.monotonic(), until, f"processes are left: {states}")
-            time.sleep(0.05)
+        for killed in ("conductor", "program"):
+            with self.subTest(killed):
+                with subprocess.Popen([BIN, "chaos", "script.lua", "--kinds", "suspend", "--every", "0", "--timeout", "600"],
+                                      cwd=self.folder, env={**os.environ, "TMPDIR": str(self.folder)}, stderr=subprocess.PIPE,
+                                      stdout=subprocess.DEVNULL) as process:
+                    self.addCleanup(process.kill)
+                    until = time.monotonic() + 300
+                    while "T" not in of_run(self.folder / "mw-chaos-").values():
+                        self.assertLess(time.monotonic(), until, "no process stands still")
+                        time.sleep(0.05)
+                    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+                    conductor, = map(int, children.split())
+                    os.kill(conductor if killed == "conductor" else process.pid, signal.SIGKILL)
+                    said = process.stderr.read().decode()  # the conductor has it too
+                    self.assertEqual(process.wait(), 5 if killed == "conductor" else -signal.SIGKILL)
+                    self.assertEqual("which disturbs trainings" in said, killed == "conductor", said)
+                until = time.monotonic() + 300
+                while states := of_run(self.folder / "mw-chaos-"):
+                    self.assertLess(time.monotonic(), until, f"processes are left: {states}")
+                    time.sleep(0.05)
+                left = list(self.folder.glob("mw-chaos-*"))
+                self.assertEqual(left == [], killed == "program", left)
+                for folder in left:
+                    shutil.rmtree(folder)
 
-    def test_a_training_that_does_not_go_on_as_if_never_stopped(self):
-        faults, outcome = self.chaos("--kinds", "kill", "--faults", 1, steps=800, more=FORGETS, code=1, every=0)
+    def test_trainings_that_go_wrong(self):
+        """One that has another loss before a fault, one that begins anew although it has checkpoints, and one that does not
+        go on as if never stopped."""
+        faults, outcome = self.chaos("--kinds", "kill", "--faults", 3, steps=400, more=GOES_WRONG, code=1, every=0)
         self.assertEqual(outcome["status"], "wrong")
-        self.assertRegex(faults[0]["wrong"], r"^another loss at step \d+$")
+        self.assertRegex(outcome["wrong"][0], r"^another loss at step \d+, before fault 1$")
+        anew, other = faults
+        self.assertRegex(anew["wrong"], r"^it went on from step 0, and there was a checkpoint of step \d+$")
+        self.assertRegex(other["wrong"], r"^another loss at step \d+$")
         kept, = self.folder.glob("mw-chaos-*")
         self.assertTrue((kept / "checkpoints").is_dir())
-
-    def test_a_training_that_begins_anew_although_it_has_checkpoints(self):
-        faults, outcome = self.chaos("--kinds", "kill", "--faults", 1, steps=800, more=LOSES_CHECKPOINTS, code=1, every=0)
-        self.assertEqual(outcome["status"], "wrong")
-        self.assertRegex(faults[0]["wrong"], r"^it went on from step 0, and there was a checkpoint of step \d+$")
-
-    def test_a_training_that_has_gone_wrong_before_a_fault_that_nobody_sees(self):
-        faults, outcome = self.chaos("--kinds", "flip-gradient", "--faults", 1, steps=800,
-                                     more=FORGETS.replace("starts < 3", "starts < 2"), code=1, every=0)
-        self.assertEqual(faults, [])
-        self.assertRegex(outcome["wrong"][0], r"^another loss at step \d+, before fault 1$")
-
-    def test_a_run_file_that_lacks_the_last_steps(self):
-        _, outcome = self.chaos("--kinds", "clock", "--faults", 1, steps=150, more=LOSES_ROWS, code=1, every=0, timeout=300)
-        # `cp` may have read the file just when rows were added, so that the copy is a broken one.
-        self.assertRegex("\n".join(outcome["wrong"]), r"^(the run is done, and its file has \d of 150 steps|.*run\.h5.*)$")
 
     @matrix
     def test_a_run_that_does_all_steps_and_does_not_end(self):
@@ -221,32 +253,55 @@ class Chaos(ProgramCase):
 
     def clocks(self, more, code):
         """Many faults that harm nothing. The training does a step or more from one to the next, whatever the load."""
-        return self.chaos("--kinds", "clock", "--faults", 35, steps=150, more=more, code=code, every=0, timeout=300)
+        return *self.chaos("--kinds", "clock", "--faults", 35, steps=150, more=more, code=code, every=0, timeout=300), self.said
 
-    def test_processes_that_grow_while_they_are_disturbed(self):
-        faults, outcome = self.clocks(GROWS, 1)
-        self.assertIn("processes have grown by 1", "\n".join(outcome["wrong"]))
+    def test_processes_that_grow_and_a_run_file_that_lacks_the_last_steps(self):
+        faults, outcome, _ = self.clocks(GROWS + LOSES_ROWS, 1)
+        wrong = "\n".join(outcome["wrong"])
+        self.assertIn("processes have grown by 1", wrong)
         self.assertGreater(outcome["grown_bytes"], 100 << 20)
         self.assertGreater(max(fault["grown_bytes"] or 0 for fault in faults), 100 << 20)
+        # `cp` may have read the file just when rows were added, so that the copy is a broken one.
+        self.assertRegex(wrong, r"(?m)^(the run is done, and its file has \d of 150 steps|.*run\.h5.*)$")
 
     def test_what_a_process_takes_at_its_start_is_no_growth(self):
-        faults, outcome = self.clocks(STARTS_SMALL, 0)
+        faults, outcome, said = self.clocks(STARTS_SMALL, 0)
         self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
         compared = [fault["grown_bytes"] for fault in faults if fault["grown_bytes"] is not None]
         self.assertNotEqual(compared, [], faults)
         self.assertLess(max(compared), 64 << 20)
-
-    def test_it_says_how_far_the_training_without_faults_is(self):
-        self.write(SCRIPT % (40, ""))
-        done = self.call("chaos", "script.lua", "--kinds", "flip-gradient", "--faults", 1, "--every", 0, TMPDIR=str(self.folder))
-        before, after = done.stderr.split("4 ranks, 40 steps; with faults from here on")
+        # It says how far the training without faults is.
+        before, after = said.split("4 ranks, 150 steps; with faults from here on")
         self.assertTrue(before.startswith("the training without faults"), before)
-        self.assertRegex(before, r"(?m)^step +\d+/40  loss \d")
-        self.assertRegex(before, r"(?m)^step 40/40  loss \d+\.\d{4}$")
-        self.assertNotRegex(after, r"(?m)^step +\d+/40")
-        parted = "other losses from step" in after + done.stdout
-        said = "1 more had other losses after a fault that no training can see, and was given up"
-        self.assertEqual(said in after + done.stdout, parted, after + done.stdout)
+        self.assertRegex(before, r"(?m)^step +1/150  loss \d")
+        self.assertRegex(before, r"(?m)^step 150/150  loss \d+\.\d{4}")
+        self.assertNotRegex(after, r"(?m)^step +\d+/150")
+
+    def test_the_table_of_what_became_of_faults(self):
+        kinds = {kind.name: kind for kind in KINDS}
+        outcome = Outcome(ranks=4, steps=40, rounds=1)
+        self.assertEqual(outcome.why_untried, "nothing was tried: no fault was made")
+        outcome.records = [Record(1, kinds["kill"], 3)]
+        self.assertEqual(outcome.why_untried, "nothing was tried: the fault found no place")
+        outcome.records = [Record(1, kinds["kill"], 3), Record(2, kinds["kill"], 3)]
+        self.assertEqual(outcome.why_untried, "nothing was tried: each of the faults found no place")
+        outcome.records += [Record(3, kinds["kill"], 5, met=True, told=True, ended=True, seconds=2.26),
+                            Record(4, kinds["flip-gradient"], 7, met=True, parted=True, said="other losses"),
+                            Record(5, kinds["clock"], 9, met=True, where="all processes", wrong="the run has ended: of old age")]
+        self.assertEqual((outcome.why_untried, outcome.good), ("", False))
+        table = """\
+  fault          injected    told  run ended  resumed right  longest
+  -------------  --------  ------  ---------  -------------  -------  -
+  kill                  1  1 of 1          1         1 of 1    2.3 s  a process is killed (SIGKILL) (2 found no place)
+  clock                 1       -          0         0 of 1    0.0 s  the wall clock jumps
+  flip-gradient         1       -          0              -    0.0 s  a bit flips in a gradient before its sum: cannot be seen, trains on
+
+  1 training of 40 steps on 4 ranks came to its end with the losses of the one without faults; 1 more had other losses after a \
+fault that no training can see, and was given up; no process ran long enough to measure whether its memory grew
+  wrong: fault 5 (clock; all processes): the run has ended: of old age
+"""
+        self.assertEqual([line.rstrip(" -") for line in outcome.text().splitlines()],
+                         [line.rstrip(" -") for line in table.splitlines()])
 
     def test_numbers_that_are_none(self):
         """One reader of numbers refuses what C reads as one: NaN, infinities, hexadecimal."""
@@ -261,22 +316,6 @@ class Chaos(ProgramCase):
             with self.subTest(option=option):
                 self.assertEqual(self.call("schedule", "1f1b", "--stages", 2, f"{option}=nan").returncode, 2)
 
-    def test_the_copies_are_of_the_files_that_the_data_source_lists(self):
-        """A text is no pattern, whatever its name has; an index of Megatron's goes with its tokens."""
-        pair = self.folder / "own/second"
-        pair.parent.mkdir()
-        ids = [7 * token % 256 for token in range(9000)]
-        pair.with_suffix(".bin").write_bytes(struct.pack("<9000H", *ids))
-        pair.with_suffix(".idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQiqq", 1, 8, 1, 1, len(ids), 0, 0))
-        (self.folder / "own/first.bin").write_bytes(struct.pack("<9000H", *ids))
-        (self.folder / "data[1].txt").write_text("".join(f"line {line} of some text\n" for line in range(4000)))
-        for data, copies in (('mw.text "data[1].txt"', r"data/0001/data\[1\]\.txt"),
-                             ('mw.shards { "own/{second,fir*}.bin" }', r"data/000(1/second|2/first)\.bin")):
-            with self.subTest(data):
-                faults, outcome = self.chaos("--kinds", "flip-shard", "--faults", 1, "--seed", 2, steps=500, every=0, data=data)
-                self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
-                self.assertRegex(faults[0]["where"], f"^{copies}, ")
-
     def interrupted(self, *arguments, when):
         """Ends it as Ctrl-C does once `when` of its messages is true: nothing is wrong, and nothing is left."""
         self.write(SCRIPT % (100000 if arguments == () else 1500, ""))
@@ -288,6 +327,7 @@ class Chaos(ProgramCase):
             os.killpg(process.pid, signal.SIGINT)
             stdout, stderr = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130, stdout + stderr)
+        self.assertEqual(bool(arguments), "run ended" in stdout, "its table")
         self.assertNotIn("wrong:", stdout)
         self.assertEqual(list(self.folder.glob("mw-chaos-*")), [])
         with self.assertRaises(ProcessLookupError):
