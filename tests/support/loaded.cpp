@@ -69,11 +69,14 @@ int call(const Request& request, const int (&files)[files_of_call], char* text) 
   return program(static_cast<int>(request.arguments), arguments.data(), environ);
 }
 
+std::ptrdiff_t threads() {
+  const std::filesystem::directory_iterator all("/proc/self/task");
+  return std::distance(begin(all), end(all));
+}
+
 int wait_for_calls(int, char**, char**) {
   const int socket = std::atoi(std::getenv("LOADED_SOCKET"));
-  // A fork has the thread that forks, and no other.
-  const std::filesystem::directory_iterator threads("/proc/self/task");
-  if (std::distance(begin(threads), end(threads)) != 1) give_up();
+  if (threads() != 1) give_up();  // a fork has the thread that forks, and no other
   Request request{};
   int files[files_of_call];
   while (receive(socket, request, files)) {

@@ -5,6 +5,7 @@ a sanitizer watches."""
 import atexit
 import os
 import re
+import resource
 import signal
 import socket
 import struct
@@ -18,8 +19,11 @@ LATE = re.compile(r"MESHWRIGHT(_\w+)?|XDG_\w+|HOME|PATH|PYTHONPATH|TMPDIR|COLUMN
 of_thread = threading.local()
 
 
-def early(environment):
-    return {name: value for name, value in environment.items() if not LATE.fullmatch(name)}
+def inherited(environment):
+    """What a process has of the one that starts it."""
+    early = {name: value for name, value in environment.items() if not LATE.fullmatch(name)}
+    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
+    return early, os.sched_getaffinity(0), limits
 
 
 class Loaded:
@@ -73,11 +77,12 @@ def run(arguments, *, cwd=None, env=None, input=None, stdin=None, text=False, ti
     """What it prints is captured; the rest is as subprocess.run has it."""
     arguments = [os.fspath(word) for word in arguments]
     environment = dict(os.environ if env is None else env)
-    if LIBRARY is None or early(environment) != early(os.environ) or "--sandbox" in arguments:
+    like = inherited(environment)
+    if LIBRARY is None or like != inherited(os.environ) or "--sandbox" in arguments:
         return subprocess.run(arguments, cwd=cwd, env=env, input=input, stdin=stdin, text=text, capture_output=True,
                               timeout=timeout)
-    if early(getattr(of_thread, "environment", {})) != early(environment):
-        of_thread.environment, of_thread.loaded = environment, Loaded(environment)
+    if getattr(of_thread, "like", None) != like:
+        of_thread.like, of_thread.loaded = like, Loaded(environment)
     loaded, outputs, threads = of_thread.loaded, ([], []), []
     pipes = [os.pipe() for _ in range(2 if input is None else 3)]
     ends = [write for _, write in pipes[:2]]
