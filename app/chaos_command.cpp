@@ -29,7 +29,7 @@ int run_chaos(const ChaosArguments& given, Output& output) {
   const Json answer = answer_of({.name = "meshwright_chaos",
                                  .asked_by = "chaos",
                                  .does = "disturbs trainings",
-                                 .needs = "python3 (3.11 or later)",
+                                 .needs = "python3 (3.9 or later)",
                                  .speaks = true},
                                 {{"program", program_path().string()},
                                  {"json", output.json()},

@@ -108,7 +108,7 @@ class Chaos(ProgramCase):
         (self.folder / "data.txt").write_text("".join(f"line {line} of some text\n" for line in range(4000)))
         return super().write(text)
 
-    def chaos(self, *arguments, steps=1500, more="", data='mw.text "data.txt"', code=0, every=0.2, timeout=2):
+    def chaos(self, *arguments, steps=500, more="", data='mw.text "data.txt"', code=0, every=0.2, timeout=2):
         self.write((SCRIPT % (steps, more)).replace('mw.text "data.txt"', data))
         done = self.call("chaos", "script.lua", "--json", "--log", "faults.jsonl", "--every", every, "--timeout", timeout,
                          *arguments, TMPDIR=str(self.folder))
@@ -141,8 +141,8 @@ class Chaos(ProgramCase):
                     self.assertTrue(fault["ended"] and fault["goes_on_from"] is not None, fault)
 
     def threads(self, kinds):
-        faults, outcome = self.chaos("--kinds", ",".join(kinds), "--seed", 3)
-        self.assertEqual((outcome["ranks"], outcome["steps"]), (4, 1500))
+        faults, outcome = self.chaos("--kinds", ",".join(kinds), "--seed", 3, steps=800)
+        self.assertEqual((outcome["ranks"], outcome["steps"]), (4, 800))
         self.right(kinds, faults, outcome)
         said = {fault["fault"]: fault["said"] for fault in faults}
         self.assertIn("chaos: fault", said["error"])
@@ -318,7 +318,7 @@ fault that no training can see, and was given up; no process ran long enough to 
 
     def interrupted(self, *arguments, when):
         """Ends it as Ctrl-C does once `when` of its messages is true: nothing is wrong, and nothing is left."""
-        self.write(SCRIPT % (100000 if arguments == () else 1500, ""))
+        self.write(SCRIPT % (100000 if arguments == () else 400, ""))
         with subprocess.Popen([BIN, "chaos", "script.lua", *arguments], cwd=self.folder, env={**os.environ, "TMPDIR": str(self.folder)},
                               start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             for line in process.stderr:
@@ -354,6 +354,7 @@ fault that no training can see, and was given up; no process ran long enough to 
                 self.write(script)
                 self.refused(2, problem, "chaos", "script.lua", *arguments)
         self.refused(2, "usage.option", "chaos", "-")
+        self.refused(5, "program.missing", "chaos", "script.lua", MESHWRIGHT_PYTHON="no-such-python")
 
 
 if __name__ == "__main__":

@@ -278,7 +278,8 @@ MESSAGES = {
                         r"\(mode \d+\) \[look at the files there first, then: chmod [go]-w \S+\]"],
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],
     "program.failed": [r"--(figures|from): \S+ failed, which (draws figures|reads what was measured): .* \[please report it with the command\]"],
-    "program.missing": [r"--(figures|from): \S+ cannot be started, which \w.*: .* \[install python3(, numpy)? and \w+, or .*",
+    "program.missing": [r"chaos: \S+ cannot be started, which disturbs trainings: .* \[install python3 \(3\.9 or later\), or .*",
+                        r"--(figures|from): \S+ cannot be started, which \w.*: .* \[install python3(, numpy)? and \w+, or .*",
                         r"--pgf: pdflatex with the package pgf is not there, .* \[install LaTeX with the package pgf .*"],
     "python.missing": [r"--\w+: \S+ (cannot import \w+|has matplotlib \S+, and 3\.6 or later is needed) "
                        r"\[\S+ -m pip install .*"],
