@@ -218,8 +218,8 @@ end"""))
         )))
 
     def test_the_script(self):
-        done = loaded.run([BIN, "run", "scripts/ablations/microbatch.lua", "--json"], cwd=SOURCE, text=True,
-                          timeout=300)
+        done = loaded.run([BIN, "run", "scripts/ablations/microbatch.lua", "--json", "--set", "data.sequence=32"], cwd=SOURCE,
+                          text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         self.assertEqual(len(results), 10)

@@ -62,11 +62,10 @@ class Readme(pages.PageCase):
 
     def skip_without_packages(self):
         """Skips where no environment can be made, or where a package cannot be downloaded soon."""
+        if subprocess.run(["python3", "-c", "import ensurepip"], capture_output=True).returncode != 0:
+            self.skipTest("no environment can be made here: the system's Python lacks ensurepip")
         with tempfile.TemporaryDirectory() as folder:
-            made = subprocess.run([sys.executable, "-m", "venv", f"{folder}/venv"], capture_output=True, text=True)
-            if made.returncode != 0:
-                self.skipTest(f"no environment can be made here: {made.stdout[-500:]}{made.stderr[-500:]}")
-            got = subprocess.run(["timeout", "60", f"{folder}/venv/bin/pip", "download", "--no-deps", "-d", folder, "pandas"],
+            got = subprocess.run(["timeout", "60", sys.executable, "-m", "pip", "download", "--no-deps", "-d", folder, "pandas"],
                                  capture_output=True, text=True, env={**os.environ, "PIP_RETRIES": "1"})
             if got.returncode != 0:
                 self.skipTest(f"no packages can be downloaded here: {got.stderr[-500:]}")

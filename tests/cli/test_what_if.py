@@ -84,7 +84,7 @@ class WhatIf(ProgramCase):
 
     def test_mixtral(self):
         sends = {"node.bandwidth": {"ep's transfers"}, "network.nic": {"pp's transfers"}}
-        self.all_knobs(SOURCE / "scripts/published/mixtral-8x22b.lua", (), sends)
+        self.all_knobs(SOURCE / "scripts/published/mixtral-8x22b.lua", ("--set", "batch=128"), sends)
 
     def test_measured_all_reduces_follow_the_link(self):
         def seconds(*options):
