@@ -124,16 +124,14 @@ class Timing final : public mw::Host {
     for (const mw::FoundPlan& one : found.sample) {
       const auto hosts = static_cast<double>(one.predicted.host_needed);
       const auto peak = static_cast<double>(one.predicted.fullest().memory.peak);
-      fmt::print(
-          "  time {:+6.1f} %, memory {:+6.1f} %, its bound {:+6.1f} %,{} {:9.4g} s {:7.2f} GiB {}, "
-          "{}, {}, {}\n",
-          100 * (one.closed_form_seconds / one.predicted.step_seconds - 1),
-          100 * (one.closed_form_bytes / peak - 1), 100 * (one.closed_form_least / peak - 1),
-          hosts > 0
-              ? fmt::format(" hosts {:+6.1f} %:", 100 * (one.closed_form_host_bytes / hosts - 1))
-              : ":",
-          one.predicted.step_seconds, peak / 0x1p30, one.plan, one.microbatch, one.recompute.dump(),
-          one.offload.dump());
+      fmt::print("  time {:+6.1f} %, memory {:+6.1f} %,{} {:9.4g} s {:7.2f} GiB {}, {}, {}, {}\n",
+                 100 * (one.closed_form_seconds / one.predicted.step_seconds - 1),
+                 100 * (one.closed_form_bytes / peak - 1),
+                 hosts > 0 ? fmt::format(" hosts {:+6.1f} %:",
+                                         100 * (one.closed_form_host_bytes / hosts - 1))
+                           : ":",
+                 one.predicted.step_seconds, peak / 0x1p30, one.plan, one.microbatch,
+                 one.recompute.dump(), one.offload.dump());
     }
     std::fflush(stdout);
     return {{"text", ""}, {"kind", "search"}, {"candidates", found.candidates}};

@@ -18,10 +18,9 @@ namespace mw {
 namespace {
 
 // The closed form's memory is seldom too high by more (docs/search.md has means): what is above the
-// limit by less is planned whole as what is below. What is above by more and yet may fit, as it is
-// not known to need more, is planned after these, the least first, up to so many times `checked`.
-constexpr double doubted = 1.1;
-constexpr int confirmed = 4;
+// limit by less than `doubted` is planned whole as what is below. What is above by less than
+// `excluded` is planned after these, the least first, as many as `checked`.
+constexpr double doubted = 1.1, excluded = 1.25;
 // Predictions err by so much on average (docs/prediction.md): plans whose times differ by less are
 // equally fast, and the simplest of them is recommended.
 constexpr double tied = 1.04;
@@ -65,7 +64,7 @@ class MixSearch {
         host_limit_(static_cast<double>(request.machine->host().bytes)),
         space_(space_of(request, std::move(left_out))),
         terms_(request, space_),
-        whole_(request, space_, terms_.first().probes(), [this] { report(); }) {}
+        whole_(request, space_, [this] { report(); }) {}
 
   SearchOutcome run() {
     PricedCandidates priced = price_candidates(request_, space_, terms_);
@@ -77,7 +76,7 @@ class MixSearch {
     out_.pricing_seconds = priced.pricing_seconds;
     out_.probing_seconds = terms_.spent();
     if (all_.empty() && !out_.interrupted)
-      refuse_all(request_, space_, priced, terms_.first().probes().refusal());
+      refuse_all(request_, space_, priced, terms_.first().refusal());
     const double checking = cpu_seconds_now();
     try {
       std::sort(all_.begin(), all_.end(), [](const SearchCandidate& a, const SearchCandidate& b) {
@@ -120,9 +119,9 @@ class MixSearch {
     return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
   }
 
-  // Not known to need more than a device has; nor, by an estimate that is no bound, than a host.
+  // Though the closed form finds it too large, for the largest device too.
   bool may_fit(const SearchCandidate& c) const {
-    return c.least <= most_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
+    return c.bytes <= excluded * most_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
   }
 
   void report() {
@@ -155,9 +154,8 @@ class MixSearch {
     for (const SearchCandidate& candidate : all_) {
       const bool enough = with_room() >= request_.best;
       if (tried >= request_.checked && (enough || tried >= 8 * request_.checked)) break;
-      if (!may_fit(candidate)) continue;
       if (filled(candidate) > doubted) {
-        may.push_back(&candidate);
+        if (may_fit(candidate)) may.push_back(&candidate);
         continue;
       }
       whole_.plan(candidate);
@@ -166,10 +164,9 @@ class MixSearch {
     std::sort(may.begin(), may.end(), [&](const SearchCandidate* a, const SearchCandidate* b) {
       return filled(*a) < filled(*b);
     });
-    const auto some = static_cast<std::size_t>(confirmed * request_.checked);
-    for (std::size_t k = 0; k < std::min(may.size(), some); ++k) whole_.plan(*may[k]);
-    out_.unconfirmed = static_cast<std::int64_t>(may.size()) -
-                       static_cast<std::int64_t>(std::min(may.size(), some));
+    const auto some = std::min(may.size(), static_cast<std::size_t>(request_.checked));
+    for (std::size_t k = 0; k < some; ++k) whole_.plan(*may[k]);
+    out_.unconfirmed = static_cast<std::int64_t>(may.size() - some);
     if (!whole_.fitting().empty()) return;
     plan_least([&](const SearchCandidate& c) { return filled(c); });
     // The host memory may keep some of these out, which is then said.
@@ -253,8 +250,9 @@ class MixSearch {
     }
     if (candidate.stages > 1)
       count += 3 + (space_.stages[candidate.stages_side].chunks > 1 ? 1 : 0);
-    if (terms_.first().probes().recompute_of(candidate.policy).written != "none") ++count;
-    if (terms_.first().probes().offload_of(candidate.policy).written != "none") ++count;
+    const SearchPolicy& policy = space_.policies.at(candidate.policy);
+    count += policy.recompute.written != "none" ? 1 : 0;
+    count += policy.offload.written != "none" ? 1 : 0;
     return count;
   }
 
@@ -284,8 +282,10 @@ class MixSearch {
     places.resize(std::min(places.size(), static_cast<std::size_t>(request_.best)));
     for (const int place : places) {
       SearchCandidate candidate = whole_.candidate(place);
-      for (const int policy : terms_.first().probes().fitted(candidate.policy)) {
-        candidate.policy = static_cast<std::int16_t>(policy);
+      const int offload = space_.policies.at(candidate.policy).offload_place;
+      for (std::size_t p = 0; p < space_.policies.size(); ++p) {
+        if (!space_.policies[p].later || space_.policies[p].offload_place != offload) continue;
+        candidate.policy = static_cast<std::int16_t>(p);
         whole_.plan(candidate);
       }
     }

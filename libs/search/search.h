@@ -67,7 +67,6 @@ struct FoundPlan {
   std::vector<int> layers;         // of each virtual stage, in model order; empty: one stage
   double closed_form_seconds = 0;  // of a step, as all candidates were priced
   double closed_form_bytes = 0;
-  double closed_form_least = 0;       // bytes of a rank that it needs at least
   double closed_form_host_bytes = 0;  // of the node that holds most in host memory
   Prediction predicted;
   bool fits = false;

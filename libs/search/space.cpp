@@ -260,7 +260,28 @@ void add_inner(const SearchRequest& request, const Forms& forms, SearchSpace& sp
   }
 }
 
+void add_policies(const SearchRequest& request, SearchSpace& space) {
+  const auto fits = [](const RecomputeChoice& choice) {
+    return choice.policy.kind == RecomputePolicy::Kind::fit;
+  };
+  const bool all_fit = std::ranges::all_of(request.recompute, fits);
+  for (const RecomputeChoice& recompute : request.recompute) {
+    int place = 0;
+    for (const OffloadChoice& offload : request.offload)
+      space.policies.push_back({recompute, offload, place++, fits(recompute) && !all_fit});
+  }
+}
+
 }  // namespace
+
+bool SearchPolicy::same_for_all_sizes() const {
+  using Of = RecomputePolicy::Kind;
+  const Of kind = recompute.policy.kind;
+  const OffloadPolicy& away = offload.policy;
+  return (kind == Of::none || kind == Of::selective || kind == Of::full || kind == Of::ops) &&
+         (away.kind == OffloadPolicy::Kind::none || away.kind == OffloadPolicy::Kind::full) &&
+         away.least <= 1;
+}
 
 std::vector<int> divisors(int n) {
   std::vector<int> all;
@@ -278,6 +299,7 @@ SearchSpace search_space(const SearchRequest& request) {
     space.data.push_back({form.name, form.options, groups_of(request, form)});
   space.stages = stages_of(request, forms.layers);
   add_inner(request, forms, space);
+  add_policies(request, space);
   leave_out(request, space);
   return space;
 }

@@ -39,10 +39,24 @@ struct StagesSide {
   SoftwareRuns::Parts parts = 0;
 };
 
+// What is computed again, and what goes to host memory.
+struct SearchPolicy {
+  RecomputeChoice recompute;
+  OffloadChoice offload;
+  int offload_place = 0;  // of the request's
+  // It fits recompute to memory, and is tried on whole plans alone, in place of what the fastest
+  // plans recompute: the closed form cannot price it. Where all policies fit, each is priced by
+  // what it chose for few layers.
+  bool later = false;
+  // Others look at bytes, and may choose otherwise for another microbatch.
+  bool same_for_all_sizes() const;
+};
+
 struct SearchSpace {
-  std::vector<InnerSide> inner;       // the first is none
-  std::vector<DataSide> data;         // the first holds most
-  std::vector<StagesSide> stages;     // empty: layers are not split
+  std::vector<InnerSide> inner;    // the first is none
+  std::vector<DataSide> data;      // the first holds most
+  std::vector<StagesSide> stages;  // empty: layers are not split
+  std::vector<SearchPolicy> policies;
   std::vector<std::string> passed;    // sides that were passed over, for people
   std::vector<std::string> left_out;  // what the stack's software lacks, for people
 };

@@ -1,100 +1,132 @@
-// The terms of the closed form that candidates of a search are priced by: made of plans of few
-// layers, priced by the same machine, so that each plan of a search is a sum of a few numbers.
+// What candidates of a search cost in parts: seconds and bytes that plans of few layers tell, which
+// the same footprints and the same machine price. One plan serves every size of microbatch, every
+// schedule, and all ways to split a layer in which parameters lie alike.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "search/orders.h"
-#include "search/probe.h"
+#include "search/space.h"
 
 namespace mw {
 
-// The terms of an inner side, the sequences of a microbatch and what is computed again.
+// What a stage has of the model's ends (embedding, loss), and of each layer.
+struct PerLayer {
+  double ends = 0, layer = 0;
+  double at(double layers) const { return ends + layer * layers; }
+  PerLayer operator*(double factor) const { return {ends * factor, layer * factor}; }
+  PerLayer operator+(const PerLayer& more) const { return {ends + more.ends, layer + more.layer}; }
+  PerLayer& operator+=(const PerLayer& more) { return *this = *this + more; }
+  // Neither below nothing.
+  PerLayer less(const PerLayer& other) const {
+    return {std::max(0.0, ends - other.ends), std::max(0.0, layer - other.layer)};
+  }
+};
+
+// A microbatch of an inner side under a policy, where one stage has the whole model.
 struct WorkTerms {
-  PerLayer forward, backward;  // seconds of a microbatch, transfers of the inner side among them
-  // Seconds beside these, waiting for copies to and from host memory; ends: in each run of a
-  // segment.
-  PerLayer forward_copies, backward_copies;
-  double fetched = 0;  // seconds that copies of a layer take in backward, awaited or not
-  double dgrad_copies = 0, wgrad_copies = 0;  // shares of backward's where that is in parts
-  PerLayer weights;                           // seconds of backward that make gradients of weights
-  PerLayer hidden;                            // seconds of transfers that run beside those
-  // Seconds of a layer before its first transfer on each link.
-  ByLink forward_free{}, backward_free{};
-  // Bytes that come and go: in a forward beyond what it leaves, in a backward beyond what it finds;
-  // where the loss is there.
-  double in_forward = 0, in_backward = 0, in_loss = 0, in_loss_back = 0;
-  PerLayer held,
-      waiting;  // bytes of a microbatch between forward and backward; between dgrad and wgrad
-  double before_loss =
-      0;  // bytes of the ends between forward and backward, with what the loss reads
-  PerLayer host, host_waiting;  // the same in host memory
+  PerLayer forward, backward;  // seconds, with the inner side's transfers and waits for copies
+  PerLayer held, waiting;      // bytes from forward to backward or dgrad; from dgrad to wgrad
+  PerLayer host;               // bytes in host memory from forward to backward
+  // Bytes that come and go beside these: in the backward of a layer, and where the loss is.
+  double in_layer = 0, in_loss = 0;
+  LayerTimes nominal;  // that schedules are told
+  // The share of backward's seconds that make gradients of weights.
+  double weights() const {
+    const WorkTimes& layer = nominal.layer;
+    return layer.wgrad / std::max(layer.dgrad + layer.wgrad, 1e-300);
+  }
 };
 
-// The terms of an inner side and a data side of so many ways.
+// A step of an inner side and a data side, apart from what its microbatches take and hold without a
+// data side. Transfers are in seconds, with the copies from host memory that they follow.
 struct DataTerms {
-  PerLayer lasting;                      // bytes of parameters, gradients and optimizer state
-  PerLayer host;                         // the same in host memory
+  PerLayer lasting, host;  // bytes of parameters, gradients, optimizer state; those in host memory
   double on_first = 0.5, on_last = 0.5;  // shares of the ends' by stages; tied: all of both
-  // Bytes that the data side has come and go, as those of works.
-  double in_forward = 0, in_backward = 0, in_end = 0;
-  double held_layer = 0;                    // bytes of a layer's parameters, held through a step
-  PerLink gather_next;                      // updated parameters, beside a step's first forward
-  PerLink gather_forward, gather_backward;  // parameters, in each microbatch
-  PerLayer copy_forward, copy_backward;     // seconds of copies from host memory before that
-  PerLink scatter;                          // gradients, in each microbatch
-  PerLayer own_forward, own_backward;       // seconds of the rank's own work for these
-  double held_ends = 0;                     // bytes of the ends' parameters, held through a step
-  PerLayer pending;                         // bytes of whole gradients, until they are reduced
-  bool by_chunk = false;                    // they are reduced when a stage turns to another chunk
-  PerLayer arriving;                        // bytes of their sums, a shard until it is added
-  PerLink reduce;                           // beside the last backward, or that of each turn
-  PerLayer own_last;                        // seconds of the rank's own work in it
-  PerLayer after;                           // seconds of the step's end, with its transfers
-  PerLayer beside;                          // as StepProbe has it
-  bool beside_backward = false;
-  ByLink slows{};  // compute loses so much of each second beside them
+  PerLayer held, pending;                // bytes from forward to backward; between microbatches
+  double in_works = 0, in_end = 0;       // bytes that come and go: beside works; at the step's end
+  PerLayer moved_forward, moved_backward;  // parameters and gradients, in each microbatch
+  PerLayer own_forward, own_backward;      // the rank's own work for these
+  PerLayer reduce, own_last;  // gradients in the last microbatch, or whenever a stage turns to
+  bool by_chunk = false;      // another chunk
+  PerLayer after;             // the step's end, with its transfers
+  PerLayer gather_next;       // updated parameters, beside the next step's first forward
+  PerLayer updates;           // by the host beside the last backward, or else beside the forward
+  bool updates_beside_backward = false;
 };
 
-// Each is made once. Null: the strategies or the model refuse it.
+// What a rank sends to the next stage.
+struct SentTerms {
+  double bytes = 0;    // of a sequence
+  bool whole = false;  // each rank of the model's axes has all of it
+  int ranks = 1;       // of the model's axes
+};
+
+// Each is made once. Null: the strategies or the model refuse it. Not thread-safe. Throws Stopped.
 class SearchTerms {
  public:
   // Seconds are those of a cluster.
   SearchTerms(const SearchRequest& request, const SearchSpace& space, const Cluster& cluster);
 
-  // `policy`: of recompute, times that of offload.
-  const WorkTerms* work(int inner, std::int64_t microbatch, int policy);
+  const WorkTerms* work(int inner, int policy, std::int64_t microbatch);
   // `data`: an index of the space's, or -1 for none (of one way).
   const DataTerms* data(int inner, int data, DataWays split);
-  // `inner`: whose works the schedule is told of, where they are not known.
-  const OrderTerms* order(int stages_side, int ways, std::int64_t microbatches, int inner,
-                          int policy);
-  const SentProbe* sent(int inner);
+  const OrderTerms* order(int stages_side, int ways, std::int64_t microbatches, int policy,
+                          const WorkTerms& work);
+  const SentTerms* sent(int inner);
 
-  const SearchProbes& probes() const { return probes_; }
+  std::int64_t plans() const { return plans_; }
+  // Why the first of all plans was refused that were; null: none was.
+  const Problem* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
   // Seconds of a core that making terms has taken so far.
   double spent() const { return spent_; }
 
  private:
-  class Clock;
-  PerLayer per_layer(double fewer, double more) const;
-  std::optional<DataTerms> made(int inner, int data, DataWays split);
+  struct Asked {
+    int inner = 0, data = -1, ways = 1, groups = 1, policy = 0;
+    std::int64_t microbatch = 1, layers = 0;
+    friend auto operator<=>(const Asked&, const Asked&) = default;
+  };
+  // Null: refused. `plan` keeps those of the inner side that was asked for last.
+  std::shared_ptr<const Plan> plan(const Asked& asked);
+  std::shared_ptr<const Plan> made(const Asked& asked);
+  std::shared_ptr<const Plan> made(const PlanRequest& request, const Json& entries);
+  Asked plain(int inner) const;
+  std::shared_ptr<const Model> model_with(std::int64_t layers);
+  void choose_layers();
+  int alike(int inner);
+  std::optional<WorkTerms> made_work(Asked asked, std::int64_t microbatch);
+  std::optional<DataTerms> made_data(int inner, int data, DataWays split);
+  std::optional<SentTerms> made_sent(int inner);
+  template <class Key, class Terms, class Make>
+  const Terms* once(std::map<Key, std::optional<Terms>>& known, const Key& key, const Make& make);
 
   const SearchRequest& request_;
   const SearchSpace& space_;
-  SearchProbes probes_;
-  SearchOrders orders_;
-  std::map<std::tuple<int, std::int64_t, int>, std::optional<WorkTerms>> work_;
+  const ClusterMachine machine_;          // the links to the host as with all ranks
+  std::array<std::int64_t, 2> layers_{};  // of the plans; equal where no model has fewer
+  std::map<std::int64_t, std::shared_ptr<const Model>> models_;
+  std::map<Json, StrategyChoice> choices_;
+  std::map<Asked, std::shared_ptr<const Plan>> kept_;
+  int kept_of_ = -1;
+  std::map<std::string, int> first_alike_;
+  std::map<int, std::optional<int>> alike_;
+  std::map<std::tuple<int, int, std::int64_t>, std::optional<WorkTerms>> work_;
   std::map<std::tuple<int, int, int, int>, std::optional<DataTerms>> data_;
-  std::map<int, const SentProbe*> sent_;
+  std::map<int, std::optional<DataTerms>> alone_;  // of plans of an inner side alone
+  std::map<int, std::optional<SentTerms>> sent_;
+  SearchOrders orders_;
+  std::int64_t plans_ = 0;
+  std::optional<Problem> refusal_;
   double spent_ = 0;
-  bool counts_ = false;  // a clock runs
 };
 
 // The terms of each part of the cluster on which a search's ranks lie, as if all devices were so
@@ -113,7 +145,7 @@ class PartTerms {
   SearchTerms& first() const { return *all_.front(); }
   std::int64_t plans() const {
     std::int64_t sum = 0;
-    for (const auto& one : all_) sum += one->probes().plans();
+    for (const auto& one : all_) sum += one->plans();
     return sum;
   }
   double spent() const {
@@ -125,5 +157,12 @@ class PartTerms {
  private:
   std::vector<std::unique_ptr<SearchTerms>> all_;
 };
+
+// What the plan's step costs, apart from the work of its microbatches.
+DataTerms data_terms(const Plan& plan, const ClusterMachine& machine);
+
+// The choices of a plan's entries, each made once.
+std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json& entries,
+                                       std::map<Json, StrategyChoice>& made);
 
 }  // namespace mw

@@ -18,14 +18,15 @@
 namespace mw {
 
 WholePlans::WholePlans(const SearchRequest& request, const SearchSpace& space,
-                       const SearchProbes& probes, std::function<void()> planned)
-    : request_(request), space_(space), probes_(probes), planned_(std::move(planned)) {}
+                       std::function<void()> planned)
+    : request_(request), space_(space), planned_(std::move(planned)) {}
 
 PlanRequest WholePlans::request_of(const SearchCandidate& candidate, const Json& entries) {
   PlanRequest request = request_.base.plan->request;
   request.microbatch = candidate.microbatch;
-  request.recompute = probes_.recompute_of(candidate.policy).policy;
-  request.offload = probes_.offload_of(candidate.policy).policy;
+  const SearchPolicy& policy = space_.policies.at(candidate.policy);
+  request.recompute = policy.recompute.policy;
+  request.offload = policy.offload.policy;
   request.strategies = choices_of(request_, entries, choices_);
   return request;
 }
@@ -41,11 +42,10 @@ int WholePlans::plan(const SearchCandidate& candidate) {
                  candidate.split, space_.inner[candidate.inner]);
   found.plan = plan_text(found.entries);
   found.microbatch = candidate.microbatch;
-  found.recompute = probes_.recompute_of(candidate.policy).written;
-  found.offload = probes_.offload_of(candidate.policy).written;
+  found.recompute = space_.policies.at(candidate.policy).recompute.written;
+  found.offload = space_.policies.at(candidate.policy).offload.written;
   found.closed_form_seconds = candidate.seconds;
   found.closed_form_bytes = candidate.bytes;
-  found.closed_form_least = candidate.least;
   found.closed_form_host_bytes = candidate.host;
   std::shared_ptr<const Plan> plan;
   Problems problems;

@@ -17,8 +17,7 @@ namespace mw {
 class WholePlans {
  public:
   // `planned`: called after each that was not refused.
-  WholePlans(const SearchRequest& request, const SearchSpace& space, const SearchProbes& probes,
-             std::function<void()> planned);
+  WholePlans(const SearchRequest& request, const SearchSpace& space, std::function<void()> planned);
 
   // The candidate's place in `all`, or -1 if it is refused; planned once. Throws Stopped.
   int plan(const SearchCandidate& candidate);
@@ -44,7 +43,6 @@ class WholePlans {
 
   const SearchRequest& request_;
   const SearchSpace& space_;
-  const SearchProbes& probes_;
   const std::function<void()> planned_;
   std::map<decltype(SearchCandidate().key()), int> places_;  // -1: refused
   std::vector<FoundPlan> all_;
