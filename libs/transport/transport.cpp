@@ -1,246 +1,207 @@
-// Sorts the messages that a transport brings: words between processes, parts of collectives, and
-// what there is to say of ranks that fail or end.
+// A link out of messages: what the author's threads bring is put in line for the engine, and what
+// goes to another process is one message each.
 #include "meshwright/transport.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
+#include <utility>
 
 #include "meshwright/engine/pack.h"
 #include "meshwright/error.h"
-#include "transport/transport_state.h"
+#include "transport/engine.h"
 
-namespace mw::comm {
+namespace mw {
+namespace transport {
 
-// Their devices are CPUs.
-template <class Pack>
-void members(Pack& pack, Call& call) {
-  pack(call.op, call.dtype, call.elements, call.combine, call.root, call.in_splits, call.out_splits,
-       call.label, call.phase);
-}
+// What stands before a message's own bytes.
+struct MessageHead {
+  bool is_word = true;  // of an engine; else bytes of a stream
+  std::uint32_t handle = 0;
+  StreamKind kind = plain;
+  std::int64_t bytes = 0;
+};
 
 template <class Pack>
 void members(Pack& pack, MessageHead& head) {
-  pack(head.sort, head.run, head.rank, head.text, head.call);
+  pack(head.is_word, head.handle, head.kind, head.bytes);
 }
 
-namespace {
+class MessageLink final : public Link {
+ public:
+  MessageLink(TransportCarrier& carrier, std::string name, int processes, int process)
+      : carrier_(carrier),
+        name_(std::move(name)),
+        processes_(processes),
+        process_(process),
+        gone_(static_cast<std::size_t>(processes), 0) {}
 
-// Where a message's bytes begin: numbers are read where they lie.
-constexpr std::size_t alignment = 16;
-
-std::size_t begin_of(std::size_t head) {
-  return (sizeof(std::uint64_t) + head + alignment - 1) / alignment * alignment;
-}
-
-Received opened(std::string message) {
-  Received received;
-  std::uint64_t head = 0;
-  Unpacker unpack_length(message);
-  unpack_length(head);
-  received.begin = begin_of(head);
-  if (received.begin > message.size()) {
-    throw Error(Stage::run, "process.message", "",
-                "a message of another process is shorter than what it says",
-                "all processes must be of one build");
+  // By the author's threads: a message, or why there are no more.
+  void came(int from, std::string message, bool gone) {
+    {
+      const std::lock_guard lock(mutex_);
+      line_.push_back({from, std::move(message), gone});
+    }
+    bell_.ring();
   }
-  received.head =
-      unpack<MessageHead>(std::string_view(message).substr(sizeof(std::uint64_t), head));
-  received.message = std::move(message);
-  return received;
-}
+  // By any thread: nothing waits.
+  void send_now(int to, const std::string& word) {
+    const auto bytes = static_cast<std::int64_t>(word.size());
+    carrier_.send(to, pack(MessageHead{.bytes = bytes}) + word);
+  }
 
-}  // namespace
+  const std::string& name() const { return name_; }
+  int processes() const override { return processes_; }
+  int process() const override { return process_; }
+  std::string name_of(int process) const override { return fmt::format("process {}", process); }
+  bool together(int a, int b) const override { return a == b; }
+  bool is_polled() const override { return false; }
+  bool outlasts_runs() const override { return false; }
+  Doorbell& bell() override { return bell_; }
+  void watch(const std::function<void(int)>& /*died*/) override {}  // the author says who is gone
 
-std::string message_of(const MessageHead& head, std::string_view bytes) {
-  const std::string packed = pack(head);
-  std::string message = pack(static_cast<std::uint64_t>(packed.size()));
-  message.reserve(begin_of(packed.size()) + bytes.size());
-  message += packed;
-  message.resize(begin_of(packed.size()));
-  return message.append(bytes);
-}
-
-TransportState::TransportState(int processes)
-    : words_(static_cast<std::size_t>(processes)), gone_(static_cast<std::size_t>(processes)) {}
-
-void TransportState::arrived(int from, std::string message) {
-  Received received = opened(std::move(message));
-  const MessageHead& head = received.head;
-  const std::lock_guard lock(mutex_);
-  if (head.sort == MessageHead::Sort::word) {
-    words_.at(static_cast<std::size_t>(from)).emplace_back(received.bytes());
-  } else if (head.run >= run_) {  // of an earlier run nobody waits for anything
-    if (head.sort == MessageHead::Sort::aborted) stop_locked(head.run, head.rank, head.text);
-    if (head.sort == MessageHead::Sort::ended) ended_.emplace(head.run, head.rank);
-    if (head.sort == MessageHead::Sort::part) {
-      std::pair key(head.run, head.text);
-      parts_.emplace(std::move(key), std::move(received));
+  // A process that cannot be told waits in vain, and says so.
+  void send(int to, std::string word) override {
+    if (gone_[static_cast<std::size_t>(to)] != 0) return;
+    try {
+      send_now(to, word);
+    } catch (const std::exception&) {
     }
   }
-  changed_.notify_all();
-}
 
-void TransportState::gone(int process, const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  auto& known = gone_.at(static_cast<std::size_t>(process));
-  if (known) return;
-  known = why;
-  if (threads_ != nullptr) lose_ranks(process);
-  changed_.notify_all();
-}
-
-// Whose ranks have all ended is not missed.
-void TransportState::lose_ranks(int process) {
-  for (std::size_t rank = 0; rank < process_of_.size(); ++rank) {
-    const int number = static_cast<int>(rank);
-    if (process_of_[rank] != process || ended_.contains({run_, number})) continue;
-    stop_locked(
-        run_, number,
-        fmt::format("process {} is gone: {}", process, *gone_[static_cast<std::size_t>(process)]));
-    return;
-  }
-}
-
-std::optional<std::string> TransportState::word(int from, std::chrono::milliseconds timeout) {
-  const auto at = static_cast<std::size_t>(from);
-  std::unique_lock lock(mutex_);
-  Patience patience(timeout);
-  do {
-    changed_.wait_until(lock, patience.next(), [&] { return !words_.at(at).empty() || gone_[at]; });
-  } while (words_.at(at).empty() && !gone_[at] && !patience.over());
-  if (words_[at].empty() && gone_[at]) {
-    throw Error(Stage::run, "process.lost", "",
-                fmt::format("process {} is gone: {}", from, *gone_[at]));
-  }
-  if (words_[at].empty()) return std::nullopt;
-  std::string word = std::move(words_[at].front());
-  words_[at].pop_front();
-  return word;
-}
-
-std::int64_t TransportState::begin(const std::vector<int>& process_of,
-                                   CommunicatorSource* threads) {
-  const std::lock_guard lock(mutex_);
-  process_of_ = process_of;
-  threads_ = threads;
-  if (const auto stop = stopped_.find(run_); stop != stopped_.end())
-    threads_->abort(stop->second.rank, stop->second.reason);
-  for (std::size_t p = 0; p < gone_.size(); ++p)
-    if (gone_[p]) lose_ranks(static_cast<int>(p));
-  return run_;
-}
-
-void TransportState::over() {
-  const std::lock_guard lock(mutex_);
-  threads_ = nullptr;
-  ++run_;
-  std::erase_if(parts_, [&](const auto& part) { return part.first.first < run_; });
-  std::erase_if(stopped_, [&](const auto& stop) { return stop.first < run_; });
-  std::erase_if(ended_, [&](const auto& end) { return end.first < run_; });
-}
-
-bool TransportState::stop(int rank, const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  if (stopped_.contains(run_)) return false;
-  stop_locked(run_, rank, reason);
-  return true;
-}
-
-void TransportState::stop_locked(std::int64_t run, int rank, const std::string& reason) {
-  if (!stopped_.try_emplace(run, Stop{rank, reason}).second) return;
-  if (run == run_ && threads_ != nullptr) threads_->abort(rank, reason);
-  changed_.notify_all();
-}
-
-void TransportState::rank_ended(int rank) {
-  const std::lock_guard lock(mutex_);
-  ended_.emplace(run_, rank);
-  changed_.notify_all();
-}
-
-void TransportState::check_locked() const {
-  const auto stop = stopped_.find(run_);
-  if (stop == stopped_.end()) return;
-  throw Aborted(
-      fmt::format("Stopped because rank {} failed: {}", stop->second.rank, stop->second.reason));
-}
-
-void TransportState::check() const {
-  const std::lock_guard lock(mutex_);
-  check_locked();
-}
-
-bool TransportState::is_there(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
-  return parts_.contains({run_, name});
-}
-
-std::optional<Received> TransportState::part(const std::string& name, int from, Patience& patience,
-                                             const std::string& told) {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    check_locked();
-    if (auto found = parts_.extract({run_, name}); !found.empty()) return std::move(found.mapped());
-    if (ended_.contains({run_, from})) {
-      throw Error(Stage::run, "collective.mismatch", "",
-                  fmt::format("Rank {} has ended, but {} still needs it.", from, told),
-                  "All ranks of an axis must make the same calls in the same order.");
+  bool receive(const Receiver& receiver) override {
+    std::vector<Entry> now;
+    {
+      const std::lock_guard lock(mutex_);
+      now.swap(line_);
     }
-    if (patience.over()) return std::nullopt;
-    changed_.wait_until(lock, patience.next());
+    for (const Entry& entry : now) take_entry(entry, receiver);
+    return !now.empty();
   }
-}
+  bool receive_last(int /*from*/, const Receiver& /*receiver*/) override { return false; }
 
-}  // namespace mw::comm
+  bool pump(std::span<Traffic* const> all, const Receiver& receiver) override {
+    bool moved = false;
+    for (Traffic* const traffic : all) {
+      for (Traffic::Peer& peer : traffic->peers) {
+        for (const StreamKind kind : {parts, plain}) {
+          Stream& out = peer.out[kind];
+          while (peer.arrived && out.done < out.allowed) {
+            moved = true;
+            if (!send_piece(peer, kind, out.pieces[out.done++], receiver)) return true;
+          }
+        }
+      }
+    }
+    return moved;
+  }
+  bool all_sent() const override { return true; }
+  void forget(int process) override { gone_[static_cast<std::size_t>(process)] = 1; }
+  bool in_flight(const Traffic& /*traffic*/) const override { return false; }
+  void finalize() override {}
 
-namespace mw {
+ private:
+  struct Entry {
+    int from;
+    std::string message;
+    bool gone;
+  };
+
+  bool send_piece(const Traffic::Peer& peer, StreamKind kind, const Piece& piece,
+                  const Receiver& receiver) {
+    if (gone_[static_cast<std::size_t>(peer.process)] != 0) return true;
+    std::string message = pack(MessageHead{false, peer.handle, kind, piece.bytes});
+    message.append(reinterpret_cast<const char*>(piece.at), static_cast<std::size_t>(piece.bytes));
+    try {
+      carrier_.send(peer.process, message);
+      return true;
+    } catch (const std::exception& error) {
+      receiver.lost(peer.process, error.what());
+      return false;
+    }
+  }
+
+  void take_entry(const Entry& entry, const Receiver& receiver) const {
+    if (gone_[static_cast<std::size_t>(entry.from)] != 0) return;
+    if (entry.gone) return receiver.lost(entry.from, entry.message);
+    static const std::size_t head_size = pack(MessageHead()).size();
+    MessageHead head;
+    try {
+      head = unpack<MessageHead>(entry.message);
+    } catch (const Error& error) {
+      return receiver.lost(entry.from,
+                           fmt::format("what it sends cannot be read: {}", error.what()));
+    }
+    const std::string_view bytes = std::string_view(entry.message).substr(head_size);
+    const bool whole = static_cast<std::int64_t>(bytes.size()) == head.bytes;
+    if (head.is_word && whole) return receiver.message(entry.from, bytes);
+    if (head.is_word) return receiver.lost(entry.from, cut_off(entry.from, bytes, head));
+    Traffic* const traffic = receiver.traffic(head.handle);
+    if (traffic == nullptr || traffic->peer_of(entry.from) == nullptr || head.kind > parts) return;
+    if (!whole) {
+      // A transport that cuts messages off is not to be read beyond their ends.
+      return receiver.spoiled(*traffic,
+                              {Stage::run, "process.message", "", cut_off(entry.from, bytes, head),
+                               "send() and arrived() must have the same bytes"});
+    }
+    const auto copy = [&](std::int64_t offset, std::byte* to, std::int64_t count) {
+      std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()) + offset, count, to);
+    };
+    take(*traffic, entry.from, head.kind, head.bytes, copy, receiver);
+  }
+
+  std::string cut_off(int from, std::string_view bytes, const MessageHead& head) const {
+    return fmt::format("{} delivered {} bytes from process {}, which sent {}", name_, bytes.size(),
+                       from, head.bytes);
+  }
+
+  TransportCarrier& carrier_;
+  const std::string name_;
+  const int processes_, process_;
+  std::vector<char> gone_;
+  Doorbell bell_;
+  std::mutex mutex_;
+  std::vector<Entry> line_;
+};
+
+}  // namespace transport
 
 TransportCarrier::TransportCarrier(std::string name, int processes, int process)
-    : name_(std::move(name)),
-      processes_(processes),
-      process_(process),
-      state_(std::make_unique<comm::TransportState>(processes)) {}
+    : LinkedCarrier(name, [&] {
+        return std::make_unique<transport::MessageLink>(*this, name, processes, process);
+      }) {}
 
 TransportCarrier::~TransportCarrier() = default;
+
+transport::MessageLink& TransportCarrier::messages() {
+  return static_cast<transport::MessageLink&>(link());
+}
 
 std::unique_ptr<CommunicatorSource> TransportCarrier::connect(
     const std::vector<std::vector<int>>& ranks, at::DeviceType device,
     std::chrono::milliseconds timeout) {
   if (device != at::kCPU) {
     throw Error(Stage::options, "device.transport", "device",
-                fmt::format("device: {} connects ranks on CPUs, and the ranks are on {}", name_,
-                            c10::DeviceTypeName(device, /*lower_case=*/true)),
+                fmt::format("device: {} connects ranks on CPUs, and the ranks are on {}",
+                            messages().name(), c10::DeviceTypeName(device, /*lower_case=*/true)),
                 "device = \"cpu\"; GPUs of several processes are connected by nccl");
   }
-  return std::make_unique<comm::TransportSource>(*this, name_, *state_, ranks, timeout);
+  return LinkedCarrier::connect(ranks, device, timeout);
 }
 
 void TransportCarrier::post(int to, std::string bytes) {
-  std::string message = comm::message_of({}, bytes);
-  if (to == process_) {
-    state_->arrived(to, std::move(message));
-  } else {
-    send(to, message);
-  }
+  if (to == process()) return LinkedCarrier::post(to, std::move(bytes));
+  messages().send_now(to, transport::Engine::posted(bytes));
 }
 
-std::optional<std::string> TransportCarrier::take(int from, std::chrono::milliseconds timeout) {
-  return state_->word(from, timeout);
-}
-
-// Called by the author's threads: nothing may be thrown there.
 void TransportCarrier::arrived(int from, std::string message) {
-  try {
-    state_->arrived(from, std::move(message));
-  } catch (const std::exception& error) {
-    state_->gone(from, fmt::format("what it sends cannot be read: {}", error.what()));
-  }
+  messages().came(from, std::move(message), false);
 }
 
 void TransportCarrier::gone(int process, const std::string& why) {
-  state_->gone(process, why);
+  messages().came(process, why, true);
 }
 
 }  // namespace mw

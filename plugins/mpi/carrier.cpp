@@ -1,13 +1,15 @@
-// Makes the sources of runs over MPI.
+// What is of MPI's own where a run begins.
 #include "carrier.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "link.h"
 #include "meshwright/error.h"
-#include "source.h"
 
 namespace mpi {
+
+MpiCarrier::MpiCarrier() : LinkedCarrier("mpi", [] { return std::make_unique<MpiLink>(); }) {}
 
 // Processes may be more than cores, and each may have threads. Where one has died the others have
 // three seconds to say so.
@@ -27,7 +29,7 @@ std::unique_ptr<mw::CommunicatorSource> MpiCarrier::connect(
                                 at::DeviceTypeName(device, true)),
                     "Use device = \"cpu\", or the communicator of that device.");
   }
-  return std::make_unique<Source>(engine_, ranks, timeout);
+  return LinkedCarrier::connect(ranks, device, timeout);
 }
 
 }  // namespace mpi

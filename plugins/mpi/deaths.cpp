@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "engine.h"
+#include "link.h"
 #include "meshwright/threads.h"
 
 namespace mpi {

@@ -30,7 +30,7 @@ void check(int code, const char* what) {
 
 }  // namespace
 
-Link::Link() {
+MpiLink::MpiLink() {
   // OpenMPI heeds these where nobody has said otherwise. Reading the memory of another process is
   // forbidden in most containers and gains nothing here: this machine's processes do not talk by
   // MPI.
@@ -83,7 +83,7 @@ Link::Link() {
   }
 }
 
-void Link::join_machine() {
+void MpiLink::join_machine() {
   MPI_Comm machine = MPI_COMM_NULL;
   check(MPI_Comm_split_type(world_, MPI_COMM_TYPE_SHARED, process_, MPI_INFO_NULL, &machine),
         "MPI_Comm_split_type");
@@ -123,21 +123,45 @@ void Link::join_machine() {
   MPI_Comm_free(&machine);
 }
 
-Link::~Link() = default;
+MpiLink::~MpiLink() = default;
 
-void Link::finalize() {
+std::string MpiLink::name_of(int process) const {
+  return fmt::format("process {} (pid {} on {})", process, at(process).pid, at(process).host);
+}
+
+void MpiLink::watch(const std::function<void(int)>& died) {
+  deaths_.reset();
+  if (!died) return;
+  std::vector<std::pair<int, int>> watched;
+  for (int p = 0; p < processes(); ++p) {
+    if (p != process_ && near(p)) watched.emplace_back(p, at(p).pid);
+  }
+  deaths_ = std::make_unique<Deaths>(watched, died);
+}
+
+bool MpiLink::in_flight(const Traffic& traffic) const {
+  const auto waits = [&](const mw::transport::Stream& stream) {
+    const auto found = requests_.find(&stream);
+    return found != requests_.end() && !found->second.empty();
+  };
+  return std::any_of(traffic.peers.begin(), traffic.peers.end(), [&](const Traffic::Peer& peer) {
+    return std::any_of(peer.out, peer.out + 2, waits) || std::any_of(peer.in, peer.in + 2, waits);
+  });
+}
+
+void MpiLink::finalize() {
   MPI_Comm_free(&world_);
   MPI_Finalize();
 }
 
-void Link::forget(int process) {
+void MpiLink::forget(int process) {
   const auto p = static_cast<std::size_t>(process);
   gone_[p] = 1;
   outbox_[p].clear();
   written_[p] = 0;
 }
 
-void Link::send(int to, std::string bytes) {
+void MpiLink::send(int to, std::string bytes) {
   const auto p = static_cast<std::size_t>(to);
   if (gone_[p] != 0) return;
   if (near(to)) {
@@ -149,12 +173,12 @@ void Link::send(int to, std::string bytes) {
             &one.request);
 }
 
-bool Link::all_sent() const {
+bool MpiLink::all_sent() const {
   return sending_.empty() &&
          std::all_of(outbox_.begin(), outbox_.end(), [](const auto& list) { return list.empty(); });
 }
 
-bool Link::receive(const Receiver& receiver) {
+bool MpiLink::receive(const Receiver& receiver) {
   bool moved = false;
   for (int p = 0; p < processes(); ++p) {
     if (p != process_ && near(p)) moved |= receive_near(p, receiver);
@@ -183,7 +207,11 @@ bool Link::receive(const Receiver& receiver) {
   return moved;
 }
 
-bool Link::receive_near(int from, const Receiver& receiver) {
+bool MpiLink::receive_last(int from, const Receiver& receiver) {
+  return near(from) && receive_near(from, receiver);
+}
+
+bool MpiLink::receive_near(int from, const Receiver& receiver) {
   Ring& ring = area_->ring(place_of(from), place_);
   bool moved = false;
   constexpr int at_once = 64;  // then others have their turn
@@ -191,7 +219,12 @@ bool Link::receive_near(int from, const Receiver& receiver) {
     const FrameHead head = ring.front();
     std::string message;
     if (head.type == FrameType::data) {
-      take_data(from, head, receiver);
+      if (Traffic* const traffic = receiver.traffic(head.handle)) {
+        const auto copy = [&](std::int64_t offset, std::byte* to, std::int64_t count) {
+          ring.copy(offset, to, count);
+        };
+        take(*traffic, from, static_cast<StreamKind>(head.stream), head.bytes, copy, receiver);
+      }
     } else {
       auto& text = partial_[static_cast<std::size_t>(from)];
       const auto before = text.size();
@@ -206,40 +239,23 @@ bool Link::receive_near(int from, const Receiver& receiver) {
   return moved;
 }
 
-void Link::take_data(int from, const FrameHead& head, const Receiver& receiver) {
-  Round* round = receiver.round(head.handle);
-  if (round == nullptr) return;  // it has failed: what still comes for it is dropped
-  Round::Peer& peer = *round->peer_of(from);
-  const auto kind = static_cast<StreamKind>(head.stream);
-  Stream& stream = peer.in[kind];
-  const Ring& ring = area_->ring(place_of(from), place_);
-  for (std::int64_t taken = 0; taken < head.bytes && !stream.through();) {
-    const Piece& piece = stream.pieces[stream.done];
-    const auto count = std::min<std::int64_t>(head.bytes - taken, piece.bytes - stream.offset);
-    ring.copy(taken, piece.at + stream.offset, count);
-    taken += count;
-    stream.offset += count;
-    if (stream.offset == piece.bytes) receiver.came(*round, peer, kind);
-  }
-}
-
-bool Link::pump(const std::vector<std::shared_ptr<Round>>& rounds, const Receiver& receiver) {
+bool MpiLink::pump(std::span<Traffic* const> all, const Receiver& receiver) {
   bool moved = false;
   for (int p = 0; p < processes(); ++p) {
     if (p != process_ && near(p) && gone_[static_cast<std::size_t>(p)] == 0) {
-      moved |= pump_near(p, rounds);
+      moved |= pump_near(p, all);
     }
   }
   if (!any_far_) return moved;
-  for (const auto& round : rounds) {
-    for (auto& peer : round->peers) {
-      if (peer.arrived && !near(peer.process)) moved |= pump_far(*round, peer, receiver);
+  for (Traffic* const traffic : all) {
+    for (auto& peer : traffic->peers) {
+      if (peer.arrived && !near(peer.process)) moved |= pump_far(*traffic, peer, receiver);
     }
   }
   return moved;
 }
 
-bool Link::pump_near(int to, const std::vector<std::shared_ptr<Round>>& rounds) {
+bool MpiLink::pump_near(int to, std::span<Traffic* const> all) {
   Ring& ring = area_->ring(place_, place_of(to));
   Doorbell& bell = area_->doorbell(place_of(to));
   const std::int64_t most = ring.capacity() / 4;
@@ -269,13 +285,13 @@ bool Link::pump_near(int to, const std::vector<std::shared_ptr<Round>>& rounds) 
     outbox.pop_front();
     written = 0;
   }
-  for (const auto& round : rounds) {
-    Round::Peer* peer = round->peer_of(to);
+  for (Traffic* const traffic : all) {
+    Traffic::Peer* const peer = traffic->peer_of(to);
     if (peer == nullptr || !peer->arrived) continue;
-    for (const auto kind : {parts, plain}) {
-      Stream& out = peer->out[kind];
+    for (const auto kind : {mw::transport::parts, mw::transport::plain}) {
+      auto& out = peer->out[kind];
       while (out.done < out.allowed) {
-        const Piece& piece = out.pieces[out.done];
+        const auto& piece = out.pieces[out.done];
         const auto count = write({0, FrameType::data, peer->handle, kind}, piece.at + out.offset,
                                  piece.bytes - out.offset);
         if (count < 0) return moved;
@@ -289,47 +305,46 @@ bool Link::pump_near(int to, const std::vector<std::shared_ptr<Round>>& rounds) 
   return moved;
 }
 
-int Link::tag_of(std::uint32_t handle, StreamKind kind) const {
+int MpiLink::tag_of(std::uint32_t handle, StreamKind kind) const {
   const auto tags = static_cast<std::uint64_t>(most_tag_ - first_data_tag);
   return first_data_tag + static_cast<int>((std::uint64_t{handle} * 2 + kind) % tags);
 }
 
-bool Link::tested(MPI_Request& request, int process, const Receiver& receiver) {
+bool MpiLink::tested(MPI_Request& request, int process, const Receiver& receiver) {
   int flag = 0;
   if (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS) return flag != 0;
   receiver.lost(process, "MPI reports an error in a transfer with it");
   return false;
 }
 
-bool Link::pump_far(Round& round, Round::Peer& peer, const Receiver& receiver) {
+bool MpiLink::pump_far(Traffic& traffic, Traffic::Peer& peer, const Receiver& receiver) {
   constexpr std::size_t under_way = 4;
   bool moved = false;
-  for (const auto kind : {parts, plain}) {
-    Stream& out = peer.out[kind];
-    while (out.requests.size() < under_way && out.done + out.requests.size() < out.allowed) {
-      const Piece& piece = out.pieces[out.done + out.requests.size()];
+  // Begins what may be, and returns how many transfers are over.
+  const auto progress = [&](mw::transport::Stream& stream, const auto& begin) {
+    auto& requests = requests_[&stream];
+    while (requests.size() < under_way && stream.done + requests.size() < stream.allowed) {
+      const auto& piece = stream.pieces[stream.done + requests.size()];
+      begin(piece, requests.emplace_back());
+      moved = true;
+    }
+    std::size_t over = 0;
+    for (; !requests.empty() && tested(requests.front(), peer.process, receiver); ++over)
+      requests.pop_front();
+    if (requests.empty()) requests_.erase(&stream);
+    moved |= over > 0;
+    return over;
+  };
+  for (const auto kind : {mw::transport::parts, mw::transport::plain}) {
+    peer.out[kind].done += progress(peer.out[kind], [&](const auto& piece, MPI_Request& request) {
       MPI_Isend(piece.at, static_cast<int>(piece.bytes), MPI_BYTE, peer.process,
-                tag_of(peer.handle, kind), world_, &out.requests.emplace_back());
-      moved = true;
-    }
-    while (!out.requests.empty() && tested(out.requests.front(), peer.process, receiver)) {
-      out.requests.pop_front();
-      ++out.done;
-      moved = true;
-    }
-    Stream& in = peer.in[kind];
-    while (in.requests.size() < under_way &&
-           in.done + in.requests.size() < round.receivable(peer, kind)) {
-      const Piece& piece = in.pieces[in.done + in.requests.size()];
+                tag_of(peer.handle, kind), world_, &request);
+    });
+    const auto came = progress(peer.in[kind], [&](const auto& piece, MPI_Request& request) {
       MPI_Irecv(piece.at, static_cast<int>(piece.bytes), MPI_BYTE, peer.process,
-                tag_of(round.handle, kind), world_, &in.requests.emplace_back());
-      moved = true;
-    }
-    while (!in.requests.empty() && tested(in.requests.front(), peer.process, receiver)) {
-      in.requests.pop_front();
-      receiver.came(round, peer, kind);
-      moved = true;
-    }
+                tag_of(traffic.handle, kind), world_, &request);
+    });
+    for (std::size_t k = 0; k < came; ++k) receiver.came(traffic, peer, kind);
   }
   return moved;
 }

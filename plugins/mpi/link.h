@@ -8,14 +8,37 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "meshwright/process_link.h"
 #include "rings.h"
-#include "round.h"
 
 namespace mpi {
+
+using mw::transport::StreamKind;
+using mw::transport::Traffic;
+
+// Tells when a process of this machine dies, at once and at no cost: the system wakes a thread
+// that sleeps on the processes.
+class Deaths {
+ public:
+  // `watched`: number and process id of each. `died` is called by a thread of this object, once for
+  // each.
+  Deaths(const std::vector<std::pair<int, int>>& watched, std::function<void(int)> died);
+  ~Deaths();
+  Deaths(const Deaths&) = delete;
+  Deaths& operator=(const Deaths&) = delete;
+
+ private:
+  int stop_ = -1;  // an eventfd
+  std::jthread thread_;
+};
 
 struct Process {
   int pid = 0;
@@ -23,48 +46,42 @@ struct Process {
   std::string host;
 };
 
-class Link {
+class MpiLink final : public mw::transport::Link {
  public:
-  // Joins the processes that were started together. Throws Error (environment).
-  Link();
-  ~Link();
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  MpiLink();  // joins the processes that were started together; throws Error (environment)
+  ~MpiLink() override;
+  MpiLink(const MpiLink&) = delete;
+  MpiLink& operator=(const MpiLink&) = delete;
 
-  int processes() const { return static_cast<int>(all_.size()); }
-  int process() const { return process_; }
-  const Process& at(int process) const { return all_[static_cast<std::size_t>(process)]; }
-  bool near(int other) const { return area_ && at(other).machine == at(process_).machine; }
-  bool any_far() const { return any_far_; }
-  Doorbell& bell() const { return area_ ? area_->doorbell(place_) : *own_bell_; }
+  int processes() const override { return static_cast<int>(all_.size()); }
+  int process() const override { return process_; }
+  std::string name_of(int process) const override;
+  bool together(int a, int b) const override { return at(a).machine == at(b).machine; }
+  bool is_polled() const override { return any_far_; }
+  bool outlasts_runs() const override { return true; }
+  Doorbell& bell() override { return area_ ? area_->doorbell(place_) : *own_bell_; }
+  void watch(const std::function<void(int)>& died) override;
 
-  // A message for another process; goes by pump().
-  void send(int to, std::string bytes);
-  // What the engine does with what comes.
-  struct Receiver {
-    std::function<void(int from, const std::string& bytes)> message;
-    std::function<Round*(std::uint32_t handle)> round;
-    std::function<void(Round&, Round::Peer&, StreamKind)> came;  // a whole piece
-    std::function<void(int process, const std::string& why)> lost;
-  };
-  // Each true if anything moved.
-  bool receive(const Receiver& receiver);
-  bool receive_near(int from, const Receiver& receiver);
-  bool pump(const std::vector<std::shared_ptr<Round>>& rounds, const Receiver& receiver);
-  bool all_sent() const;
-  void forget(int process);  // it is gone: what was to be sent to it is dropped
-
-  void finalize();  // MPI's, which waits for all processes
+  void send(int to, std::string bytes) override;
+  bool receive(const Receiver& receiver) override;
+  bool receive_last(int from, const Receiver& receiver) override;
+  bool pump(std::span<Traffic* const> all, const Receiver& receiver) override;
+  bool all_sent() const override;
+  void forget(int process) override;
+  bool in_flight(const Traffic& traffic) const override;
+  void finalize() override;
 
  private:
   struct Sending {
     std::string bytes;
     MPI_Request request;
   };
+  const Process& at(int process) const { return all_[static_cast<std::size_t>(process)]; }
+  bool near(int other) const { return area_ && together(other, process_); }
   void join_machine();
-  bool pump_near(int to, const std::vector<std::shared_ptr<Round>>& rounds);
-  bool pump_far(Round& round, Round::Peer& peer, const Receiver& receiver);
-  void take_data(int from, const FrameHead& head, const Receiver& receiver);
+  bool receive_near(int from, const Receiver& receiver);
+  bool pump_near(int to, std::span<Traffic* const> all);
+  bool pump_far(Traffic& traffic, Traffic::Peer& peer, const Receiver& receiver);
   int tag_of(std::uint32_t handle, StreamKind kind) const;
   bool tested(MPI_Request& request, int process, const Receiver& receiver);
   int place_of(int process) const { return places_[static_cast<std::size_t>(process)]; }
@@ -76,10 +93,13 @@ class Link {
   std::vector<int> places_;  // by process: its place in the shared memory
   std::unique_ptr<SharedArea> area_;
   std::unique_ptr<Doorbell> own_bell_ = std::make_unique<Doorbell>();
+  std::unique_ptr<Deaths> deaths_;
   std::vector<std::deque<std::string>> outbox_;  // near: to be written
   std::vector<std::size_t> written_;             // bytes of the first of these
   std::vector<std::string> partial_;             // of a message that comes in parts
   std::list<Sending> sending_;                   // far
+  // Far: transfers that MPI has under way, of a stream's pieces after those that are done.
+  std::map<const mw::transport::Stream*, std::deque<MPI_Request>> requests_;
   std::vector<char> gone_;
 };
 

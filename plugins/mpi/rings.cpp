@@ -3,15 +3,11 @@
 #include "rings.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <random>
 
@@ -23,24 +19,7 @@ constexpr std::int64_t align(std::int64_t bytes) {
 }
 constexpr std::int64_t head_bytes = sizeof(FrameHead);
 
-// Not FUTEX_PRIVATE: sleeper and waker may be of two processes.
-void futex(std::atomic<std::uint32_t>& word, int op, std::uint32_t value, const timespec* most) {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), op, value, most, nullptr, 0);
-}
-
 }  // namespace
-
-void Doorbell::ring() {
-  rung_.fetch_add(1, std::memory_order_seq_cst);
-  if (asleep_.load(std::memory_order_seq_cst) != 0) futex(rung_, FUTEX_WAKE, INT_MAX, nullptr);
-}
-
-void Doorbell::sleep(std::uint32_t seen, std::chrono::nanoseconds most) {
-  const timespec time{static_cast<time_t>(most.count() / 1'000'000'000),
-                      static_cast<long>(most.count() % 1'000'000'000)};
-  futex(rung_, FUTEX_WAIT, seen, &time);
-  cancel();
-}
 
 std::int64_t Ring::room(std::int64_t wanted) {
   const auto free = [&] {

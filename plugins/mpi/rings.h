@@ -4,27 +4,15 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "meshwright/process_link.h"
+
 namespace mpi {
 
-// Where a thread sleeps until somebody, of this or another process, rings.
-class Doorbell {
- public:
-  std::uint32_t seen() const { return rung_.load(std::memory_order_seq_cst); }
-  void ring();
-  // About to sleep: from now on ring() wakes. Look once more for work, then sleep() or cancel().
-  void prepare() { asleep_.store(1, std::memory_order_seq_cst); }
-  void cancel() { asleep_.store(0, std::memory_order_relaxed); }
-  // Returns when rung since `seen`, or after the time, or for no reason.
-  void sleep(std::uint32_t seen, std::chrono::nanoseconds most);
-
- private:
-  std::atomic<std::uint32_t> rung_{0}, asleep_{0};
-};
+using mw::transport::Doorbell;
 
 enum class FrameType : std::uint32_t { message, message_part, data };
 

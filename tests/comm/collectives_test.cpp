@@ -6,7 +6,9 @@
 #include <chrono>
 #include <random>
 #include <thread>
+#include <tuple>
 
+#include "meshwright/backend.h"
 #include "support/collectives.h"
 
 using namespace mw;        // NOLINT
@@ -111,5 +113,56 @@ TEST_CASE("Results do not depend on who arrives when") {
       }
     });
     REQUIRE(wrong == 0);
+  }
+}
+
+TEST_CASE("Who knows a part of a round's calls lays out the same runs as who knows all") {
+  using comm::Run;
+  const auto rows = [](std::size_t from, std::size_t to) {
+    return static_cast<std::int64_t>((3 * from + to) % 4);  // some are empty
+  };
+  for (const auto op :
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+        Collective::all_to_all, Collective::broadcast, Collective::send, Collective::barrier}) {
+    const std::size_t n = op == Collective::send ? 2 : 3;
+    std::vector<comm::Call> calls(n);
+    for (std::size_t m = 0; m < n; ++m) {
+      calls[m].op = op == Collective::send && m == 1 ? Collective::recv : op;
+      calls[m].elements = 5;
+      calls[m].root = op == Collective::broadcast ? 2 : -1;
+      for (std::size_t other = 0; other < n; ++other) {
+        calls[m].in_splits.push_back(rows(m, other));
+        calls[m].out_splits.push_back(rows(other, m));
+      }
+    }
+    const auto laid_out = [&](unsigned known) {
+      std::vector<const comm::Call*> some;
+      for (std::size_t m = 0; m < n; ++m)
+        some.push_back((known >> m & 1) != 0 ? &calls[m] : nullptr);
+      std::vector<Run> runs;
+      comm::lay_out(some, runs);
+      return runs;
+    };
+    const std::vector<Run> all = laid_out((1U << n) - 1);
+    CHECK(all.empty() == (op == Collective::barrier));
+    for (unsigned known = 1; known < 1U << n; ++known) {
+      const auto knows = [&](const Run::Buffers& buffers) {
+        return buffers.count > 1 || (known >> buffers.first & 1) != 0;
+      };
+      std::vector<Run> expected = all;
+      if (op == Collective::all_to_all)
+        std::erase_if(expected, [&](const Run& run) { return !knows(run.in) && !knows(run.out); });
+      const std::vector<Run> runs = laid_out(known);
+      INFO(fmt::format("{}, known {:b}", name_of(op), known));
+      REQUIRE(runs.size() == expected.size());
+      for (std::size_t i = 0; i < runs.size(); ++i) {
+        const Run &run = runs[i], &other = expected[i];
+        CHECK(std::tuple(run.in.first, run.in.count, run.out.first, run.out.count, run.elements) ==
+              std::tuple(other.in.first, other.in.count, other.out.first, other.out.count,
+                         other.elements));
+        if (knows(run.in)) CHECK(run.in.begin == other.in.begin);
+        if (knows(run.out)) CHECK(run.out.begin == other.out.begin);
+      }
+    }
   }
 }

@@ -15,7 +15,7 @@ MADE = "meshwright.d.lua"  # by the program
 # Headers of the SDK that no floor of the kernel implements, and who does.
 OUTSIDE = {
     "block_op builder kernel hf_config ops straight_through": "plugins/models",
-    "store_link transport": "libs/transport",
+    "process_link store_link transport": "libs/transport",
 }
 NOT_OF_THE_KERNEL = {f"meshwright/{name}.h" for names in OUTSIDE for name in names.split()}
 

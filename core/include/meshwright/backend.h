@@ -77,9 +77,36 @@ struct Call {
 
   // "all-reduce (sum) of 1024 float for 'layers.0.attention.o' (forward)"
   std::string describe() const;
-  // Whether a call with these two as partners can be carried out (splits are checked apart).
-  bool agrees_with(const Call& other) const;
+  // Whether two members of a group can be partners with these calls, by their places in it: only
+  // the splits of an all-to-all differ between calls that fit.
+  bool fits(std::size_t place, const Call& other, std::size_t other_place) const;
 };
+
+// What a round moves, whatever carries it: elements that go from the inputs of some members of the
+// group to the outputs of some. Of several inputs the outputs get the reduction, in the order of the
+// members.
+struct Run {
+  struct Buffers {
+    std::size_t first = 0, count = 0;  // members
+    std::int64_t begin = 0;            // where the run begins in each of their buffers, in elements
+    bool has(std::size_t member) const { return member - first < count; }
+  };
+  Buffers in, out;
+  std::int64_t elements = 0;
+};
+// The runs of one round, none of them empty. `calls`: by member; of a send and its recv those two.
+// Null for those that are not known: of an all-to-all the runs between two of these are left out,
+// and where a run begins in the buffer of one of them is not said.
+void lay_out(std::span<const Call* const> calls, std::vector<Run>& runs);
+
+// Why a round failed.
+enum class Cause : std::uint8_t {
+  earlier,  // something that went wrong before
+  absence,  // a rank did not come: it may have failed, and not said so yet
+  itself,
+};
+// Aborted, WaitedInVain or Error.
+[[noreturn]] void throw_failure(const Problem& problem, Cause cause);
 
 // Lists as "rank 2" or "ranks 1, 2 and 5".
 std::string list_ranks(const std::vector<int>& ranks);
@@ -88,9 +115,14 @@ std::string list_ranks(const std::vector<int>& ranks);
 // among the group's, "collective 12".
 Problem disagreement(const std::string& axis, const std::string& name, int rank, const Call& call,
                      int other_rank, const Call& other_call);
+Problem ended_rank(const std::string& axis, const std::string& name, const std::string& call,
+                   int ended, const std::vector<int>& waiting, const std::string& whereabouts);
 Problem lateness(const std::string& axis, const std::string& name, const std::string& call,
                  double seconds, const std::vector<int>& missing, const std::vector<int>& waiting,
                  const std::string& whereabouts);
+Problem aborted_run(const std::string& why, const std::string& hint = "");
+Problem dropped_collective(const std::string& axis, int rank, const std::string& what);
+std::string stopped_by(int rank, const std::string& reason);
 // A rank that runs and waits for no other one, and what it did last: "has completed no collective".
 struct IdleRank {
   int rank = 0;
@@ -160,6 +192,10 @@ class CheckedBackend : public c10d::Backend {
   const int global_rank_;
   std::chrono::milliseconds timeout_;
 };
+
+// Throws Error (run, "collective.rank") where a group names a rank that is none of `ranks`, or has no
+// member at this place.
+void check_group(const std::string& axis, const std::vector<int>& group, int index, int ranks);
 
 // By rank, the process that carries it, from what Carrier::connect() is told: ranks[p] are those of
 // process p. Ranks that nobody carries have -1.

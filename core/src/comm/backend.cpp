@@ -274,7 +274,7 @@ std::string Call::describe() const {
   return text;
 }
 
-bool Call::agrees_with(const Call& other) const {
+bool Call::fits(std::size_t place, const Call& other, std::size_t other_place) const {
   const auto point_to_point = [](Collective c) {
     return c == Collective::send || c == Collective::recv;
   };
@@ -282,8 +282,80 @@ bool Call::agrees_with(const Call& other) const {
   if (!pair && (op != other.op || label != other.label)) return false;
   if (op == Collective::barrier) return true;
   const bool reduces = op == Collective::all_reduce || op == Collective::reduce_scatter;
-  return dtype == other.dtype && device.type() == other.device.type() &&
-         elements == other.elements && root == other.root && (!reduces || combine == other.combine);
+  if (dtype != other.dtype || device.type() != other.device.type() || elements != other.elements ||
+      root != other.root || (reduces && combine != other.combine))
+    return false;
+  return op != Collective::all_to_all || (in_splits[other_place] == other.out_splits[place] &&
+                                          out_splits[other_place] == other.in_splits[place]);
+}
+
+void lay_out(std::span<const Call* const> calls, std::vector<Run>& runs) {
+  runs.clear();
+  const std::size_t n = calls.size();
+  const auto known = static_cast<std::size_t>(
+      std::find_if(calls.begin(), calls.end(), [](const Call* call) { return call != nullptr; }) -
+      calls.begin());
+  const Call& call = *calls[known];
+  const auto add = [&](std::int64_t elements, Run::Buffers in, Run::Buffers out) {
+    if (elements > 0) runs.push_back({in, out, elements});
+  };
+  const auto one = [](std::size_t member, std::int64_t begin = 0) {
+    return Run::Buffers{member, 1, begin};
+  };
+  const auto all = [&](std::size_t part) {
+    return Run::Buffers{0, n, static_cast<std::int64_t>(part) * call.elements};
+  };
+  switch (call.op) {
+    case Collective::barrier:
+      return;
+    case Collective::all_reduce:
+      return add(call.elements, all(0), all(0));
+    case Collective::all_gather:
+      for (std::size_t m = 0; m < n; ++m) add(call.elements, one(m), all(m));
+      return;
+    case Collective::reduce_scatter:
+      for (std::size_t m = 0; m < n; ++m) add(call.elements, all(m), one(m));
+      return;
+    case Collective::broadcast:
+      return add(call.elements, one(static_cast<std::size_t>(call.root)), all(0));
+    case Collective::send:
+      return add(call.elements, one(known), one(1 - known));
+    case Collective::recv:
+      return add(call.elements, one(1 - known), one(known));
+    case Collective::all_to_all:
+      break;
+  }
+  std::vector<std::int64_t> filled(n, 0);  // elements of each output that are laid out
+  for (std::size_t from = 0; from < n; ++from) {
+    std::int64_t taken = 0;
+    for (std::size_t to = 0; to < n; ++to) {
+      const std::int64_t rows = calls[from] != nullptr ? calls[from]->in_splits[to]
+                                : calls[to] != nullptr ? calls[to]->out_splits[from]
+                                                       : 0;
+      add(rows * call.elements, one(from, taken), one(to, filled[to]));
+      taken += rows * call.elements;
+      filled[to] += rows * call.elements;
+    }
+  }
+}
+
+void throw_failure(const Problem& problem, Cause cause) {
+  if (cause == Cause::itself) throw Error(problem);
+  if (cause == Cause::absence) throw WaitedInVain(problem);
+  throw Aborted(problem.message, problem.hint);
+}
+
+void check_group(const std::string& axis, const std::vector<int>& group, int index, int ranks) {
+  for (const int rank : group) {
+    if (rank >= 0 && rank < ranks) continue;
+    throw Error(Stage::run, "collective.rank", "",
+                fmt::format("Axis '{}' names rank {}, but there are {} ranks.", axis, rank, ranks));
+  }
+  if (index < 0 || index >= static_cast<int>(group.size())) {
+    throw Error(Stage::run, "collective.rank", "",
+                fmt::format("Axis '{}' has no index {}: its group has {} ranks.", axis, index,
+                            group.size()));
+  }
 }
 
 Problem disagreement(const std::string& axis, const std::string& name, int rank, const Call& call,
@@ -293,6 +365,30 @@ Problem disagreement(const std::string& axis, const std::string& name, int rank,
       fmt::format("Ranks disagree on axis '{}', {}: rank {} called {}; rank {} called {}.", axis,
                   name, rank, call.describe(), other_rank, other_call.describe()),
       "All ranks of an axis must make the same calls in the same order, with sizes that match."};
+}
+
+Problem ended_rank(const std::string& axis, const std::string& name, const std::string& call,
+                   int ended, const std::vector<int>& waiting, const std::string& whereabouts) {
+  return {Stage::run, "collective.mismatch", "",
+          fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: {}.{}",
+                      ended, call, axis, name, list_ranks(waiting), whereabouts),
+          "All ranks of an axis must make the same calls in the same order."};
+}
+
+Problem aborted_run(const std::string& why, const std::string& hint) {
+  return {Stage::run, "run.aborted", "", why, hint};
+}
+
+Problem dropped_collective(const std::string& axis, int rank, const std::string& what) {
+  return aborted_run(
+      fmt::format("Rank {} dropped a collective on axis '{}' without waiting for it: "
+                  "{}.",
+                  rank, axis, what),
+      "Call wait() on every Pending.");
+}
+
+std::string stopped_by(int rank, const std::string& reason) {
+  return fmt::format("Stopped because rank {} failed: {}", rank, reason);
 }
 
 Problem lateness(const std::string& axis, const std::string& name, const std::string& call,

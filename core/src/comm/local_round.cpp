@@ -176,105 +176,55 @@ std::int64_t Round::arrive(int index, Arrival arrival) {
     return 0;
   }
   std::int64_t compared = 1;
-  bool fits = mine.call.agrees_with(arrivals_[first_].call);
+  bool fits = mine.call.fits(me, arrivals_[first_].call, first_);
   if (mine.call.op == Collective::all_to_all) {
     for (std::size_t i = 0; fits && i < arrivals_.size(); ++i) {
       if (!arrivals_[i].here || i == me) continue;
       ++compared;
-      fits = fit_together(me, i);
+      fits = mine.call.fits(me, arrivals_[i].call, i);
     }
   }
   if (!fits) refuse(me);
   return compared;
 }
 
-bool Round::fit_together(std::size_t a, std::size_t b) const {
-  const Call &call = arrivals_[a].call, &other = arrivals_[b].call;
-  if (!call.agrees_with(other)) return false;
-  return call.op != Collective::all_to_all ||
-         (call.in_splits[b] == other.out_splits[a] && call.out_splits[b] == other.in_splits[a]);
-}
-
 // Names the lowest rank whose call does not fit to this one's.
 void Round::refuse(std::size_t index) {
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
     const Arrival& other = arrivals_[i];
-    if (!other.here || i == index || fit_together(index, i)) continue;
-    const auto problem =
-        disagreement(axis_, name(), ranks_[i], other.call, ranks_[index], arrivals_[index].call);
-    return fail(problem.message, problem.hint, Cause::itself);
+    const Call& call = arrivals_[index].call;
+    if (!other.here || i == index || call.fits(index, other.call, i)) continue;
+    return fail(disagreement(axis_, name(), ranks_[i], other.call, ranks_[index], call),
+                Cause::itself);
   }
 }
 
-// Buffers of tasks by the indices of their ranks.
-void Round::add_task(std::int64_t elements, Task::Buffers in, Task::Buffers out) {
-  if (elements == 0) return;
-  const auto buffers = static_cast<std::int64_t>(in.count + out.count);
-  Task task{in, out, elements};
-  const auto bytes = std::max(smallest_chunk, chunk_traffic / buffers / 4096 * 4096);
-  task.chunk = std::max<std::int64_t>(1, bytes / item_bytes_);
-  task.first_chunk = chunks_;
-  chunks_ += (elements + task.chunk - 1) / task.chunk;
-  total_bytes_ += elements * item_bytes_ * buffers;
-  tasks_.push_back(task);
-}
-
-void Round::lay_out() {
-  const auto& first = arrivals_[0].call;
+void Round::cut() {
+  const Call& first = arrivals_[0].call;
   dtype_ = first.dtype;
   combine_ = first.combine;
   item_bytes_ = static_cast<std::int64_t>(c10::elementSize(dtype_));
+  calls_.clear();
   in_.clear();
   out_.clear();
   for (const Arrival& arrival : arrivals_) {
+    calls_.push_back(&arrival.call);
     in_.push_back(arrival.in);
     out_.push_back(arrival.out);
   }
-  const std::size_t n = arrivals_.size();
-  const std::int64_t bytes = first.elements * item_bytes_;
-  const auto one = [](std::size_t index) { return Task::Buffers{index, 1, 0}; };
-  const auto all = [&](std::size_t part) {
-    return Task::Buffers{0, n, static_cast<std::int64_t>(part) * bytes};
-  };
-  switch (first.op) {
-    case Collective::barrier:
-      return;
-    case Collective::all_reduce:
-      return add_task(first.elements, all(0), all(0));
-    case Collective::all_gather:
-      for (std::size_t i = 0; i < n; ++i) add_task(first.elements, one(i), all(i));
-      return;
-    case Collective::reduce_scatter:
-      for (std::size_t i = 0; i < n; ++i) add_task(first.elements, all(i), one(i));
-      return;
-    case Collective::all_to_all:
-      return lay_out_exchange(bytes);
-    case Collective::broadcast:
-      return add_task(first.elements, one(static_cast<std::size_t>(first.root)), all(0));
-    case Collective::send:
-      return add_task(first.elements, one(0), one(1));
-    case Collective::recv:
-      return add_task(first.elements, one(1), one(0));
-  }
-}
-
-void Round::lay_out_exchange(std::int64_t row_bytes) {
-  const std::size_t n = arrivals_.size();
-  const std::int64_t row = arrivals_[0].call.elements;
-  std::vector<std::int64_t> filled(n, 0);  // bytes of each output that are laid out
-  for (std::size_t from = 0; from < n; ++from) {
-    std::int64_t taken = 0;
-    for (std::size_t to = 0; to < n; ++to) {
-      const std::int64_t rows = arrivals_[from].call.in_splits[to];
-      add_task(rows * row, {from, 1, taken}, {to, 1, filled[to]});
-      taken += rows * row_bytes;
-      filled[to] += rows * row_bytes;
-    }
+  lay_out(calls_, runs_);
+  for (const Run& run : runs_) {
+    const auto buffers = static_cast<std::int64_t>(run.in.count + run.out.count);
+    const auto bytes = std::max(smallest_chunk, chunk_traffic / buffers / 4096 * 4096);
+    const Task task{run, std::max<std::int64_t>(1, bytes / item_bytes_), chunks_};
+    chunks_ += (run.elements + task.chunk - 1) / task.chunk;
+    total_bytes_ += run.elements * item_bytes_ * buffers;
+    tasks_.push_back(task);
   }
 }
 
 void Round::start(int index) {
-  lay_out();
+  cut();
   // From here on the round may fail (another rank died), and then the buffers may go: as a worker
   // this thread holds them until it is through.
   working_.fetch_add(1, std::memory_order_seq_cst);
@@ -302,22 +252,23 @@ void Round::run_chunk(std::int64_t number) {
   const auto after = std::upper_bound(
       tasks_.begin(), tasks_.end(), number,
       [](std::int64_t chunk, const Task& task) { return chunk < task.first_chunk; });
-  const auto& task = *(after - 1);
+  const Task& task = *(after - 1);
+  const Run& run = task.run;
   const auto first = (number - task.first_chunk) * task.chunk;
-  const auto count = std::min(task.chunk, task.elements - first);
-  const std::span in(in_.data() + task.in.index, task.in.count);
-  const std::span out(out_.data() + task.out.index, task.out.count);
-  if (task.in.count > 1) {
+  const auto count = std::min(task.chunk, run.elements - first);
+  const std::span in(in_.data() + run.in.first, run.in.count);
+  const std::span out(out_.data() + run.out.first, run.out.count);
+  if (run.in.count > 1) {
     // Where the two begin apart, there is one output: it is named by where it would begin.
-    std::byte* const only = out[0] + task.out.offset - task.in.offset;
-    const bool apart = task.in.offset != task.out.offset;
-    reduce(dtype_, combine_, in, apart ? std::span(&only, 1) : out,
-           task.in.offset / item_bytes_ + first, count);
+    const auto apart = run.out.begin - run.in.begin;
+    std::byte* const only = out[0] + apart * item_bytes_;
+    reduce(dtype_, combine_, in, apart != 0 ? std::span(&only, 1) : out, run.in.begin + first,
+           count);
     return;
   }
-  const std::byte* const from = in[0] + task.in.offset + first * item_bytes_;
+  const std::byte* const from = in[0] + (run.in.begin + first) * item_bytes_;
   for (std::byte* base : out) {
-    std::byte* const to = base + task.out.offset + first * item_bytes_;
+    std::byte* const to = base + (run.out.begin + first) * item_bytes_;
     if (to != from) std::memcpy(to, from, static_cast<std::size_t>(count * item_bytes_));
   }
 }
@@ -360,7 +311,7 @@ void Round::start_on_device(int index) {
   try {
     if (state() == open) run_on_device(index);
   } catch (const std::exception& error) {
-    fail(error.what(), "", Cause::earlier);
+    fail(aborted_run(error.what()), Cause::earlier);
     throw;
   }
   std::vector<std::pair<std::shared_ptr<Round>, int>> behind;
@@ -394,15 +345,15 @@ void Round::run_on_device(int index) {
   }
   const c10::MultiStreamGuard guard(streams);
   const c10::DeviceGuard device(streams[0].device());
-  for (const auto& task : tasks_) {
+  for (const Run& run : runs_) {
     std::vector<const std::byte*> in;
     std::vector<std::byte*> out;
-    for (std::size_t i = 0; i < task.in.count; ++i)
-      in.push_back(in_[task.in.index + i] + task.in.offset);
-    for (std::size_t i = 0; i < task.out.count; ++i)
-      out.push_back(out_[task.out.index + i] + task.out.offset);
+    for (std::size_t i = 0; i < run.in.count; ++i)
+      in.push_back(in_[run.in.first + i] + run.in.begin * item_bytes_);
+    for (std::size_t i = 0; i < run.out.count; ++i)
+      out.push_back(out_[run.out.first + i] + run.out.begin * item_bytes_);
     if (in.size() == 1) std::erase(out, in[0]);  // in place: already there
-    run_task_on_device(dtype_, combine_, streams[0].device_type(), in, out, task.elements);
+    run_task_on_device(dtype_, combine_, streams[0].device_type(), in, out, run.elements);
   }
   for (std::size_t k = 1; k < streams.size(); ++k) {
     wait_for(streams[0], record_event(streams[k]),
@@ -488,11 +439,10 @@ void Round::wake(std::int64_t sleepers) {
   }
 }
 
-void Round::fail(const std::string& message, const std::string& hint, Cause cause) {
+void Round::fail(const Problem& problem, Cause cause) {
   const auto now = state();
   if (now == done || now == failed || failing_.exchange(true)) return;
-  message_ = message;
-  hint_ = hint;
+  problem_ = problem;
   cause_ = cause;
   for (std::uint32_t expected = open;;) {
     if (expected == done) return;  // the last chunk was just finished
@@ -504,21 +454,12 @@ void Round::fail(const std::string& message, const std::string& hint, Cause caus
     const std::lock_guard guard(behind_mutex());
     behind.swap(behind_);
   }
-  for (const auto& [round, last] : behind) round->fail(message, hint, Cause::earlier);
-}
-
-void Round::throw_failure() const {
-  if (cause_ == Cause::itself) throw Error(Stage::run, "collective.mismatch", "", message_, hint_);
-  if (cause_ == Cause::absence)
-    throw WaitedInVain(Stage::run, "collective.timeout", "", message_, hint_);
-  throw Aborted(message_, hint_);
+  for (const auto& [round, last] : behind) round->fail(problem, Cause::earlier);
 }
 
 void Round::leave(int index) {
-  fail(fmt::format("Rank {} dropped a collective on axis '{}' without waiting for it: {}.",
-                   ranks_[static_cast<std::size_t>(index)], axis_,
-                   arrivals_[static_cast<std::size_t>(index)].call.describe()),
-       "Call wait() on every Pending.", Cause::earlier);
+  const auto me = static_cast<std::size_t>(index);
+  fail(dropped_collective(axis_, ranks_[me], arrivals_[me].call.describe()), Cause::earlier);
   // A chunk takes at most some hundred microseconds, and no new one is begun.
   for (;;) {
     const auto now = state();

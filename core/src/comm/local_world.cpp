@@ -33,17 +33,7 @@ c10::intrusive_ptr<c10d::Backend> LocalWorld::backend(const Connection& connecti
 
 std::shared_ptr<LocalGroup> LocalWorld::group_of(const std::string& axis,
                                                  const std::vector<int>& group, int index) {
-  for (const int rank : group) {
-    if (rank >= 0 && rank < ranks()) continue;
-    throw Error(
-        Stage::run, "collective.rank", "",
-        fmt::format("Axis '{}' names rank {}, but there are {} ranks.", axis, rank, ranks()));
-  }
-  if (index < 0 || index >= static_cast<int>(group.size())) {
-    throw Error(Stage::run, "collective.rank", "",
-                fmt::format("Axis '{}' has no index {}: its group has {} ranks.", axis, index,
-                            group.size()));
-  }
+  check_group(axis, group, index, ranks());
   const std::lock_guard guard(lock_);
   auto& hub = groups_[{axis, group}];
   if (!hub) hub = std::make_shared<LocalGroup>(*this, axis, group);
@@ -55,7 +45,7 @@ void LocalWorld::abort(int rank, const std::string& reason) {
   {
     const std::lock_guard guard(lock_);
     if (aborted_) return;
-    abort_message_ = message = fmt::format("Stopped because rank {} failed: {}", rank, reason);
+    abort_message_ = message = stopped_by(rank, reason);
     aborted_ = true;
   }
   std::vector<std::shared_ptr<LocalGroup>> groups;
@@ -63,7 +53,7 @@ void LocalWorld::abort(int rank, const std::string& reason) {
     const std::lock_guard guard(lock_);
     for (auto& [key, group] : groups_) groups.push_back(group);
   }
-  for (auto& group : groups) group->fail_open(message, "");
+  for (auto& group : groups) group->fail_open(aborted_run(message));
 }
 
 void LocalWorld::ended(int rank) {
@@ -224,12 +214,9 @@ LocalGroup::Seat LocalGroup::join_pair(int index, int peer, int tag, Arrival arr
 void LocalGroup::check_ended(Round& round) {
   for (const int rank : round.missing()) {
     if (!world_.has_ended(rank)) continue;
-    round.fail(
-        fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: {}. "
-                    "Rank {} {}.",
-                    rank, round.describe(), axis_, round.name(), list_ranks(round.present()), rank,
-                    world_.known_whereabouts(rank)),
-        "All ranks of an axis must make the same calls in the same order.", Cause::itself);
+    round.fail(ended_rank(axis_, round.name(), round.describe(), rank, round.present(),
+                          fmt::format(" Rank {} {}.", rank, world_.known_whereabouts(rank))),
+               Cause::itself);
     return;
   }
 }
@@ -246,10 +233,12 @@ void LocalGroup::fail_late(Round& round, double seconds) {
   missing = round.missing();
   if (missing.empty()) {  // it came just now, or stands behind another round of its stream
     if (round.is_put_off()) {
-      round.fail(fmt::format("{} on axis '{}' ({}) stood for {:.0f} s behind another transfer of "
-                             "its stream, for which some rank has not come.",
-                             round.describe(), axis_, round.name(), seconds),
-                 "Ranks must start the transfers of a stream in one order.", Cause::absence);
+      round.fail({Stage::run, "collective.timeout", "",
+                  fmt::format("{} on axis '{}' ({}) stood for {:.0f} s behind another transfer of "
+                              "its stream, for which some rank has not come.",
+                              round.describe(), axis_, round.name(), seconds),
+                  "Ranks must start the transfers of a stream in one order."},
+                 Cause::absence);
     }
     return;
   }
@@ -265,16 +254,16 @@ void LocalGroup::fail_late(Round& round, double seconds) {
     }
   }
   if (!tags.empty()) tags = fmt::format(" It waits itself for a partner of: {}.", tags);
-  const auto problem = lateness(axis_, round.name(), round.describe(), seconds, missing,
-                                round.present(), who + tags);
-  round.fail(problem.message, problem.hint, Cause::absence);
+  round.fail(lateness(axis_, round.name(), round.describe(), seconds, missing, round.present(),
+                      who + tags),
+             Cause::absence);
 }
 
-void LocalGroup::fail_open(const std::string& message, const std::string& hint) {
+void LocalGroup::fail_open(const Problem& problem) {
   const std::lock_guard guard(lock_);
-  for (auto& round : open_) round->fail(message, hint, Cause::earlier);
+  for (auto& round : open_) round->fail(problem, Cause::earlier);
   for (auto& [key, box] : mail_) {
-    for (auto& waiting : box) waiting.round->fail(message, hint, Cause::earlier);
+    for (auto& waiting : box) waiting.round->fail(problem, Cause::earlier);
   }
 }
 

@@ -49,13 +49,6 @@ struct StreamLine {
   std::shared_ptr<class Round> last;
 };
 
-// Why a round failed.
-enum class Cause : std::uint8_t {
-  earlier,  // something that went wrong before
-  absence,  // a rank did not come: it may have failed, and not said so yet
-  itself,
-};
-
 class Round : public std::enable_shared_from_this<Round> {
  public:
   enum State : std::uint32_t { open, ready, done, failed };
@@ -101,8 +94,8 @@ class Round : public std::enable_shared_from_this<Round> {
   State wait(Clock::time_point deadline);
 
   // Ends the round for all members unless it has ended.
-  void fail(const std::string& message, const std::string& hint, Cause cause);
-  [[noreturn]] void throw_failure() const;
+  void fail(const Problem& problem, Cause cause);
+  [[noreturn]] void throw_failure() const { comm::throw_failure(problem_, cause_); }
 
   // A member that will not wait is about to give up its buffers: fails the round unless it is done,
   // and returns when no thread touches buffers any more.
@@ -118,26 +111,16 @@ class Round : public std::enable_shared_from_this<Round> {
   std::vector<int> present() const;
 
  private:
-  // A run of bytes that goes from the inputs to all outputs.
+  // A run of the round, and how it is cut.
   struct Task {
-    // Buffers of so many ranks from this index on, and where in each of them the run begins.
-    struct Buffers {
-      std::size_t index, count;
-      std::int64_t offset;  // bytes
-    };
-    Buffers in, out;
-    std::int64_t elements;
+    Run run;
     std::int64_t chunk = 0;        // elements of a chunk
     std::int64_t first_chunk = 0;  // number of the first
   };
 
   void reset(std::size_t ranks);
-  // Whether the calls of these two ranks can be parts of one round.
-  bool fit_together(std::size_t a, std::size_t b) const;
   void refuse(std::size_t index);
-  void lay_out();
-  void lay_out_exchange(std::int64_t row_bytes);
-  void add_task(std::int64_t elements, Task::Buffers in, Task::Buffers out);
+  void cut();
   bool work();  // claims and carries out chunks until none is left; true if it did the last one
   void run_chunk(std::int64_t number);
   void start_on_device(int index);
@@ -162,8 +145,10 @@ class Round : public std::enable_shared_from_this<Round> {
   at::ScalarType dtype_ = at::kFloat;
   Combine combine_ = Combine::sum;
   std::int64_t item_bytes_ = 4, total_bytes_ = 0, chunks_ = 0;
+  std::vector<const Call*> calls_;  // of all ranks, by index, as the next three
+  std::vector<Run> runs_;
   std::vector<Task> tasks_;
-  std::vector<const std::byte*> in_;  // of all ranks, by index
+  std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;
   std::optional<c10::Event> finished_;
   // Rounds of streams that are to be queued behind this one, and who starts each of them.
@@ -179,7 +164,7 @@ class Round : public std::enable_shared_from_this<Round> {
 
   // Written once, by whoever turns state_ to failed, before it does.
   std::atomic<bool> failing_{false};
-  std::string message_, hint_;
+  Problem problem_;
   Cause cause_ = Cause::earlier;
 };
 
@@ -205,7 +190,7 @@ class LocalGroup {
 
   // The round has waited `seconds` for a rank that has not come: fails it, naming who and why.
   void fail_late(Round& round, double seconds);
-  void fail_open(const std::string& message, const std::string& hint);
+  void fail_open(const Problem& problem);
   // What the rounds have cost since the group was made.
   struct Counts {
     std::int64_t comparisons = 0;  // of two ranks' calls

@@ -14,27 +14,25 @@
 //   };
 //   MESHWRIGHT_PLUGIN("sockets", "0.1.0", "…", mw::communicator<Sockets>())
 //
-// Ranks are on CPUs. In a collective each rank sends every other one what that needs of its tensor
-// and does the sum itself, in the order of the ranks: equal bits everywhere, and nothing that could
-// wait in a circle. An all-reduce sends n - 1 times the tensor so, where a ring sends 2 (n - 1) / n
-// of it: alike for two ranks, the more the worse. Ranks of one process use its memory.
+// Ranks are on CPUs. The processes sum up a part each and tell the others: an all-reduce of n
+// processes sends 2 (n - 1) / n times the tensor, as a ring does. Sums are in the order of the ranks:
+// equal bits everywhere. Ranks of one process use its memory.
 #pragma once
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "meshwright/carrier.h"
+#include "meshwright/process_link.h"
 
 namespace mw {
 
-namespace comm {
-class TransportState;
+namespace transport {
+class MessageLink;
 }
 
-class TransportCarrier : public Carrier {
+class TransportCarrier : public LinkedCarrier {
  public:
   // `name`: of the communicator, for messages; `process`: 0 … processes - 1.
   TransportCarrier(std::string name, int processes, int process);
@@ -47,14 +45,11 @@ class TransportCarrier : public Carrier {
   // process is gone.
   virtual void send(int to, const std::string& message) = 0;
 
-  int processes() const final { return processes_; }
-  int process() const final { return process_; }
   // Throws Error (options, "device.transport") for ranks that are on no CPU.
   std::unique_ptr<CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,
                                               at::DeviceType device,
                                               std::chrono::milliseconds timeout) final;
   void post(int to, std::string bytes) final;
-  std::optional<std::string> take(int from, std::chrono::milliseconds timeout) final;
   void end(bool /*well*/) noexcept override {}
 
  protected:
@@ -66,9 +61,7 @@ class TransportCarrier : public Carrier {
   void gone(int process, const std::string& why);
 
  private:
-  const std::string name_;
-  const int processes_, process_;
-  std::unique_ptr<comm::TransportState> state_;
+  transport::MessageLink& messages();
 };
 
 }  // namespace mw

@@ -4,44 +4,37 @@
 
 #include <algorithm>
 
-#include "engine.h"
 #include "meshwright/error.h"
+#include "transport/engine.h"
 
-namespace mpi {
-namespace {
+namespace mw {
+namespace comm {
 
-using mw::comm::Call;
+// Their devices are CPUs.
+template <class Pack>
+void members(Pack& pack, Call& call) {
+  pack(call.op, call.dtype, call.elements, call.combine, call.root, call.in_splits, call.out_splits,
+       call.label, call.phase);
+}
+template <class Pack>
+void members(Pack& pack, IdleRank& idle) {
+  pack(idle.rank, idle.text);
+}
+
+}  // namespace comm
+
+namespace transport {
+
+template <class Pack>
+void members(Pack& pack, Whereabouts& one) {
+  pack(one.rank, one.here, one.text);
+}
+
+using comm::Call;
 using Clock = std::chrono::steady_clock;
 
 // How long other processes have to say where their ranks are.
-constexpr auto for_answers = std::chrono::seconds(1);
-
-void pack_call(Pack& pack, const Call& call) {
-  pack << call.op << call.dtype << static_cast<int>(call.device.type()) << call.elements
-       << call.combine << call.root << call.in_splits << call.out_splits << call.label
-       << call.phase;
-}
-
-Call unpack_call(Unpack& pack) {
-  Call call;
-  call.op = pack.number<mw::Collective>();
-  call.dtype = pack.number<at::ScalarType>();
-  call.device = at::Device(static_cast<at::DeviceType>(pack.number<int>()));
-  call.elements = pack.number<std::int64_t>();
-  call.combine = pack.number<mw::comm::Combine>();
-  call.root = pack.number<int>();
-  call.in_splits = pack.numbers<std::int64_t>();
-  call.out_splits = pack.numbers<std::int64_t>();
-  call.label = pack.text();
-  call.phase = pack.text();
-  return call;
-}
-
-}  // namespace
-
-std::string stopped_by(const Failure& failure) {
-  return fmt::format("Stopped because rank {} failed: {}", failure.rank, failure.reason);
-}
+static constexpr auto for_answers = std::chrono::seconds(1);
 
 void Engine::send_all(const std::string& bytes) {
   for (int p = 0; p < processes(); ++p) {
@@ -54,7 +47,7 @@ void Engine::start(const std::shared_ptr<Round>& round) {
   const auto why =
       host_ == nullptr ? std::optional<std::string>("the run has ended") : host_->stopped();
   if (why) {
-    round->fail({mw::Stage::run, "run.aborted", "", *why, ""}, Cause::earlier);
+    round->fail(comm::aborted_run(*why), Cause::earlier);
     return;
   }
   round->handle = ++next_handle_;
@@ -62,10 +55,9 @@ void Engine::start(const std::shared_ptr<Round>& round) {
   by_handle_[round->handle] = round.get();
   by_id_[round->id] = round.get();
   running_.push_back(round);
-  Pack pack(Message::arrive);
-  pack << run_ << round->id << round->handle << static_cast<std::uint32_t>(round->own.size());
-  for (const int m : round->own) pack_call(pack, round->arrivals[static_cast<std::size_t>(m)].call);
-  const std::string arrival = pack.take();
+  std::vector<Call> calls;
+  for (const int m : round->own) calls.push_back(round->arrival(m).call);
+  const std::string arrival = pack(Message::arrive, run_, round->id, round->handle, calls);
   for (const auto& peer : round->peers) link_->send(peer.process, arrival);
   const auto known = early_.find(round->id);
   if (known != early_.end()) {
@@ -87,7 +79,7 @@ void Engine::came(Round& round, Round::Peer& peer, StreamKind kind) {
   round.came(peer, kind);
   if (const int more = round.take_credit(); more > 0) {
     for (const auto& other : round.peers) {
-      link_->send(other.process, (Pack(Message::credit) << other.handle << more).take());
+      link_->send(other.process, pack(Message::credit, other.handle, more));
     }
   }
 }
@@ -97,22 +89,23 @@ void Engine::check_ended(Round& round) {
     if (peer.arrived) continue;
     for (const int rank : round.members->ranks_of(peer.process)) {
       if (!host_->has_ended(rank)) continue;
-      round.fail(
-          {mw::Stage::run, "collective.mismatch", "",
-           fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: "
-                       "{}.",
-                       rank, round.describe(), round.members->axis, round.name,
-                       mw::comm::list_ranks(round.members->ranks_of(process()))),
-           "All ranks of an axis must make the same calls in the same order."},
-          Cause::itself);
+      round.fail(comm::ended_rank(round.members->axis, round.name, round.describe(), rank,
+                                  round.members->ranks_of(process()), ""),
+                 Cause::itself);
       return;
     }
   }
 }
 
+std::string Engine::title_of(int process) const {
+  std::string name = link_->name_of(process);
+  name.at(0) = 'P';  // "Process 2 …"
+  return name;
+}
+
 void Engine::fail_all(const std::string& message) {
   for (auto& round : running_) {
-    round->fail({mw::Stage::run, "run.aborted", "", message, ""}, Cause::earlier);
+    round->fail(comm::aborted_run(message), Cause::earlier);
   }
 }
 
@@ -120,7 +113,7 @@ void Engine::rank_failed(std::uint32_t run, int rank, const std::string& reason)
   if (run > run_) heard_[run].failed.emplace_back(rank, reason);
   if (run != run_ || host_ == nullptr) return;
   host_->rank_failed(rank, reason);
-  fail_all(stopped_by({rank, reason}));
+  fail_all(comm::stopped_by(rank, reason));
 }
 
 void Engine::rank_ended(std::uint32_t run, int rank) {
@@ -135,97 +128,99 @@ void Engine::rank_ended(std::uint32_t run, int rank) {
 void Engine::lost(int which, const std::string& why, bool dead) {
   const auto p = static_cast<std::size_t>(which);
   // What it still had to say is in the ring.
-  while (link_->near(which) && link_->receive_near(which, receiver_)) {
+  while (link_->receive_last(which, receiver_)) {
   }
-  const auto& process = link_->at(which);
   const bool left = left_[p] != 0;
-  const auto name = fmt::format("process {} (pid {} on {})", which, process.pid, process.host);
+  const auto name = link_->name_of(which);
   const auto text =
       left ? fmt::format("{} has ended", name) : fmt::format("{} died: {}", name, why);
   if (!left) gone_[p] = 1;
   if (dead) link_->forget(which);  // one that said goodbye waits for ours
   {
     const std::lock_guard guard(inbox_lock_);
-    if (silent_[p].empty()) {
-      silent_[p] = text;
-      silent_[p][0] = 'P';
-      silent_[p] += ".";
-    }
+    if (silent_[p].empty()) silent_[p] = title_of(which) + text.substr(name.size()) + ".";
   }
   inbox_news_.notify_all();
   for (auto& [number, query] : queries_) std::erase(query.asked, which);
   if (host_ == nullptr) return;
   const auto ranks = host_->ranks_of(which);
   // One that left has ended its ranks, or has said why not.
-  const bool ended = left && std::all_of(ranks.begin(), ranks.end(),
-                                         [&](int rank) { return host_->has_ended(rank); });
+  const bool ended =
+      (left || !link_->outlasts_runs()) &&
+      std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return host_->has_ended(rank); });
   if (ranks.empty() || ended) return;
-  rank_failed(run_, ranks[0],
-              fmt::format("{}, which carried {}", text, mw::comm::list_ranks(ranks)));
+  rank_failed(run_, ranks[0], fmt::format("{}, which carried {}", text, comm::list_ranks(ranks)));
 }
 
-void Engine::heard(int from, const std::string& bytes) {
-  Unpack message(bytes);
-  switch (message.number<Message>()) {
-    case Message::arrive:
-      hear_arrival(from, message);
-      break;
-    case Message::credit: {
-      const auto handle = message.number<std::uint32_t>();
-      Round* round = receiver_.round(handle);
-      if (round != nullptr) round->credited(*round->peer_of(from), message.number<int>());
-      break;
-    }
-    case Message::aborted: {
-      const auto run = message.number<std::uint32_t>();
-      const auto rank = message.number<int>();
-      rank_failed(run, rank, message.text());
-      break;
-    }
-    case Message::ended: {
-      const auto run = message.number<std::uint32_t>();
-      rank_ended(run, message.number<int>());
-      break;
-    }
-    case Message::query: {
-      Pack answer(Message::answer);
-      answer << message.number<std::uint32_t>();
-      const auto round = message.number<std::uint64_t>();
-      const auto ranks = message.numbers<int>();
-      const auto list = host_ == nullptr ? std::vector<Whereabouts>{} : host_->where(round, ranks);
-      answer << static_cast<std::uint32_t>(list.size());
-      for (const auto& one : list) answer << one.rank << one.here << one.text;
-      const auto idle = host_ == nullptr ? std::vector<mw::comm::IdleRank>{} : host_->idle();
-      answer << static_cast<std::uint32_t>(idle.size());
-      for (const auto& one : idle) answer << one.rank << one.text;
-      link_->send(from, answer.take());
-      break;
-    }
-    case Message::answer:
-      hear_answer(from, message);
-      break;
-    case Message::posted: {
-      const std::lock_guard guard(inbox_lock_);
-      inbox_[static_cast<std::size_t>(from)].push_back(message.text());
-      inbox_news_.notify_all();
-      break;
-    }
-    case Message::goodbye:
-      all_clean_ = message.number<bool>() && all_clean_;
-      left_[static_cast<std::size_t>(from)] = 1;
-      lost(from, "", false);
-      break;
+void Engine::heard(int from, std::string_view bytes) {
+  try {
+    understand(from, bytes);
+  } catch (const Error& error) {
+    lost(from, fmt::format("what it sends cannot be read: {}", error.what()));
   }
 }
 
-void Engine::hear_arrival(int from, Unpack& message) {
+void Engine::understand(int from, std::string_view bytes) {
+  Unpacker message(bytes);
+  const auto next = [&message]<class T>(T value) {
+    message(value);
+    return value;
+  };
+  switch (next(Message{})) {
+    case Message::arrive:
+      return hear_arrival(from, message);
+    case Message::credit: {
+      Traffic* const round = receiver_.traffic(next(std::uint32_t{}));
+      Traffic::Peer* const peer = round == nullptr ? nullptr : round->peer_of(from);
+      if (peer != nullptr) static_cast<Round*>(round)->credited(*peer, next(int{}));
+      return;
+    }
+    case Message::aborted: {
+      const auto run = next(std::uint32_t{});
+      const auto rank = next(int{});
+      return rank_failed(run, rank, next(std::string()));
+    }
+    case Message::ended: {
+      const auto run = next(std::uint32_t{});
+      return rank_ended(run, next(int{}));
+    }
+    case Message::query:
+      return answer(from, message);
+    case Message::answer:
+      return hear_answer(from, message);
+    case Message::posted: {
+      const std::lock_guard guard(inbox_lock_);
+      inbox_[static_cast<std::size_t>(from)].push_back(next(std::string()));
+      inbox_news_.notify_all();
+      return;
+    }
+    case Message::goodbye:
+      all_clean_ = next(bool{}) && all_clean_;
+      left_[static_cast<std::size_t>(from)] = 1;
+      return lost(from, "", false);
+  }
+}
+
+void Engine::answer(int from, Unpacker& message) {
+  if (host_ == nullptr && !link_->outlasts_runs()) return;
+  std::uint32_t query = 0;
+  std::uint64_t round = 0;
+  std::vector<int> ranks;
+  message(query, round, ranks);
+  std::vector<Whereabouts> where;
+  std::vector<comm::IdleRank> idle;
+  if (host_ != nullptr) {
+    where = host_->where(round, ranks);
+    idle = host_->idle();
+  }
+  link_->send(from, pack(Message::answer, query, where, idle));
+}
+
+void Engine::hear_arrival(int from, Unpacker& message) {
   Early arrival;
-  arrival.run = message.number<std::uint32_t>();
-  const auto id = message.number<std::uint64_t>();
-  arrival.handle = message.number<std::uint32_t>();
+  std::uint64_t id = 0;
   arrival.process = from;
-  const auto calls = message.number<std::uint32_t>();
-  for (std::uint32_t c = 0; c < calls; ++c) arrival.calls.push_back(unpack_call(message));
+  message(arrival.run, id, arrival.handle, arrival.calls);
   if (arrival.run < run_) return;
   const auto found = by_id_.find(id);
   if (found != by_id_.end()) {
@@ -273,7 +268,7 @@ void Engine::ask(const std::shared_ptr<Round>& round, double seconds) {
       late_once_.push_back(round->id);
       return;
     }
-    round->fail({mw::Stage::run, "collective.timeout", "",
+    round->fail({Stage::run, "collective.timeout", "",
                  fmt::format("{} on axis '{}' ({}): all ranks have come, but their numbers are not "
                              "through after twice {:.3g} s.",
                              round->describe(), members.axis, round->name, seconds),
@@ -292,7 +287,7 @@ void Engine::ask_all(Query query) {
     const auto at = static_cast<std::size_t>(p);
     if (p == process() || gone_[at] != 0 || left_[at] != 0) continue;
     const auto round = query.round ? query.round->id : 0;
-    link_->send(p, (Pack(Message::query) << number << round << query.about[p]).take());
+    link_->send(p, pack(Message::query, number, round, query.about[p]));
     query.asked.push_back(p);
   }
   queries_.emplace(number, std::move(query));
@@ -323,31 +318,27 @@ std::string Engine::held_up_by(const Query& query) const {
     const auto about = query.about.find(p);
     if (ranks.empty() || (about != query.about.end() && !about->second.empty())) continue;
     if (++silent > most_named) continue;
-    text += fmt::format(" Process {} (pid {} on {}), which carries {}, does not answer.", p,
-                        link_->at(p).pid, link_->at(p).host, mw::comm::list_ranks(ranks));
+    text += fmt::format(" {}, which carries {}, does not answer.", title_of(p),
+                        comm::list_ranks(ranks));
   }
   if (silent > most_named)
     text += fmt::format(" Further processes that do not answer: {}.", silent - most_named);
-  return text + mw::comm::held_up_by(query.missing, query.idle);
+  return text + comm::held_up_by(query.missing, query.idle);
 }
 
-void Engine::hear_answer(int from, Unpack& message) {
-  const auto found = queries_.find(message.number<std::uint32_t>());
+void Engine::hear_answer(int from, Unpacker& message) {
+  std::uint32_t number = 0;
+  std::vector<Whereabouts> where;
+  std::vector<comm::IdleRank> idle;
+  message(number, where, idle);
+  const auto found = queries_.find(number);
   if (found == queries_.end()) return;
   auto& query = found->second;
-  const auto count = message.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const auto rank = message.number<int>();
-    const auto here = message.number<bool>();
-    const auto text = message.text();
-    (here ? query.waiting : query.missing).push_back(rank);
-    if (!here) query.text += fmt::format(" Rank {} {}.", rank, text);
+  for (const Whereabouts& one : where) {
+    (one.here ? query.waiting : query.missing).push_back(one.rank);
+    if (!one.here) query.text += fmt::format(" Rank {} {}.", one.rank, one.text);
   }
-  const auto idle = message.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < idle; ++i) {
-    const auto rank = message.number<int>();
-    query.idle.push_back({rank, message.text()});
-  }
+  query.idle.insert(query.idle.end(), idle.begin(), idle.end());
   std::erase(query.asked, from);
 }
 
@@ -372,8 +363,7 @@ void Engine::conclude(Query& query) {
     const auto& ranks = query.about[p];
     if (ranks.empty()) continue;
     query.missing.insert(query.missing.end(), ranks.begin(), ranks.end());
-    query.text += fmt::format(" Process {} (pid {} on {}) does not answer.", p, link_->at(p).pid,
-                              link_->at(p).host);
+    query.text += fmt::format(" {} does not answer.", title_of(p));
   }
   if (query.missing.empty()) {  // they came meanwhile, or say that they have
     query.missing = round.members->ranks;
@@ -385,9 +375,10 @@ void Engine::conclude(Query& query) {
   std::sort(query.missing.begin(), query.missing.end());
   std::sort(query.waiting.begin(), query.waiting.end());
   const auto problem =
-      mw::comm::lateness(round.members->axis, round.name, round.describe(), query.seconds,
-                         query.missing, query.waiting, held_up_by(query) + query.text);
+      comm::lateness(round.members->axis, round.name, round.describe(), query.seconds,
+                     query.missing, query.waiting, held_up_by(query) + query.text);
   round.fail(problem, Cause::absence);
 }
 
-}  // namespace mpi
+}  // namespace transport
+}  // namespace mw

@@ -1,6 +1,6 @@
 // A round's life: members of this process come together, other processes arrive, the last piece
 // comes, or it fails; and how a member waits for that.
-#include "round.h"
+#include "transport/round.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -10,12 +10,9 @@
 #include <climits>
 #include <ctime>
 
-#include "meshwright/world.h"
+namespace mw::transport {
 
-namespace mpi {
-
-using mw::Collective;
-using mw::comm::Call;
+using comm::Call;
 using Clock = std::chrono::steady_clock;
 
 std::vector<int> Members::of(int which) const {
@@ -29,6 +26,14 @@ std::vector<int> Members::of(int which) const {
 std::vector<int> Members::ranks_of(int which) const {
   auto list = of(which);
   for (int& one : list) one = ranks[static_cast<std::size_t>(one)];
+  return list;
+}
+
+std::vector<int> Members::processes() const {
+  std::vector<int> list;
+  for (const int one : process_of) {
+    if (std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
+  }
   return list;
 }
 
@@ -56,70 +61,48 @@ Round::Round(std::uint64_t id_, std::shared_ptr<const Members> members_, std::st
       own(members->of(members->process)),
       far_(far) {}
 
-namespace {
-
-bool fits(const Call& mine, int my_index, const Call& other, int other_index) {
-  if (!mine.agrees_with(other)) return false;
-  if (mine.op != Collective::all_to_all) return true;
-  const auto me = static_cast<std::size_t>(my_index), they = static_cast<std::size_t>(other_index);
-  return mine.in_splits[they] == other.out_splits[me] &&
-         mine.out_splits[they] == other.in_splits[me];
+void Round::refuse(int index, const Call& call, int other, const Call& other_call) {
+  fail(comm::disagreement(members->axis, name, rank(index), call, rank(other), other_call),
+       Cause::itself);
 }
 
-}  // namespace
-
 bool Round::arrive(int index, Arrival arrival) {
-  auto& mine = arrivals[static_cast<std::size_t>(index)];
+  const auto me = static_cast<std::size_t>(index);
+  auto& mine = arrivals[me];
   mine = std::move(arrival);
   mine.here = true;
   ++here_;
   for (const int i : own) {
-    const auto& other = arrivals[static_cast<std::size_t>(i)];
-    if (!other.here || i == index || fits(mine.call, index, other.call, i)) continue;
-    fail(mw::comm::disagreement(members->axis, name, members->ranks[static_cast<std::size_t>(i)],
-                                other.call, members->ranks[static_cast<std::size_t>(index)],
-                                mine.call),
-         Cause::itself);
+    const auto& other = this->arrival(i);
+    if (!other.here || i == index || mine.call.fits(me, other.call, static_cast<std::size_t>(i)))
+      continue;
+    refuse(i, other.call, index, mine.call);
     return false;
   }
   return true;
 }
 
-bool Round::arrived(Peer& peer, std::uint32_t their_handle, const std::vector<Call>& calls) {
+void Round::arrived(Peer& peer, std::uint32_t their_handle, const std::vector<Call>& calls) {
   peer.handle = their_handle;
   peer.arrived = true;
   for (const int mine : own) {
-    const Call& call = arrivals[static_cast<std::size_t>(mine)].call;
+    const Call& call = arrival(mine).call;
     for (std::size_t k = 0; k < peer.members.size(); ++k) {
       const int theirs = peer.members[k];
-      if (fits(call, mine, calls[k], theirs)) continue;
+      if (call.fits(static_cast<std::size_t>(mine), calls[k], static_cast<std::size_t>(theirs)))
+        continue;
       // The lower index first, so that all processes say the same.
-      const bool me_first = mine < theirs;
-      const int first = me_first ? mine : theirs, second = me_first ? theirs : mine;
-      fail(mw::comm::disagreement(
-               members->axis, name, members->ranks[static_cast<std::size_t>(first)],
-               me_first ? call : calls[k], members->ranks[static_cast<std::size_t>(second)],
-               me_first ? calls[k] : call),
-           Cause::itself);
-      return false;
+      return mine < theirs ? refuse(mine, call, theirs, calls[k])
+                           : refuse(theirs, calls[k], mine, call);
     }
   }
-  return true;
-}
-
-Round::Peer* Round::peer_of(int process) {
-  for (auto& peer : peers) {
-    if (peer.process == process) return &peer;
-  }
-  return nullptr;
 }
 
 bool Round::complete() const {
-  if (summed_ < owned_.size()) return false;
-  return std::all_of(peers.begin(), peers.end(), [](const Peer& peer) {
-    return peer.arrived && peer.out[plain].through() && peer.out[parts].through() &&
-           peer.in[plain].through() && peer.in[parts].through();
-  });
+  return summed_ == owned_.size() && std::all_of(peers.begin(), peers.end(), [](const Peer& peer) {
+           return peer.arrived && peer.out[plain].through() && peer.out[parts].through() &&
+                  peer.in[plain].through() && peer.in[parts].through();
+         });
 }
 
 void Round::set(State state) {
@@ -135,24 +118,11 @@ void Round::finish(Scratch& scratch) {
   if (!failing_.exchange(true)) set(done);
 }
 
-bool Round::in_flight() const {
-  return std::any_of(peers.begin(), peers.end(), [](const Peer& peer) {
-    return !peer.out[0].requests.empty() || !peer.out[1].requests.empty() ||
-           !peer.in[0].requests.empty() || !peer.in[1].requests.empty();
-  });
-}
-
-void Round::fail(const mw::Problem& problem, Cause cause) {
+void Round::fail(const Problem& problem, Cause cause) {
   if (failing_.exchange(true)) return;
   problem_ = problem;
   cause_ = cause;
   set(failed);
-}
-
-void Round::throw_failure() const {
-  if (cause_ == Cause::itself) throw mw::Error(problem_);
-  if (cause_ == Cause::absence) throw mw::WaitedInVain(problem_);
-  throw mw::Aborted(problem_.message, problem_.hint);
 }
 
 Round::State Round::wait_until(Clock::time_point deadline) {
@@ -177,4 +147,4 @@ std::string Round::describe() const {
   return "a collective";
 }
 
-}  // namespace mpi
+}  // namespace mw::transport

@@ -6,15 +6,16 @@
 #include <vector>
 
 #include "meshwright/backend.h"
-#include "source.h"
+#include "transport/source.h"
 
-namespace mpi {
+namespace mw::transport {
 
-class MpiWork final : public c10d::Work {
+class LinkedWork final : public c10d::Work {
  public:
-  MpiWork(Source& source, std::shared_ptr<Round> round, int rank, std::vector<at::Tensor> tensors,
-          std::vector<at::Tensor> results, c10d::OpType type, std::chrono::milliseconds timeout);
-  ~MpiWork() override;
+  LinkedWork(Source& source, std::shared_ptr<Round> round, int rank,
+             std::vector<at::Tensor> tensors, std::vector<at::Tensor> results, c10d::OpType type,
+             std::chrono::milliseconds timeout);
+  ~LinkedWork() override;
 
   bool isCompleted() override;
   bool isSuccess() const override { return round_->state() == Round::done; }
@@ -32,11 +33,11 @@ class MpiWork final : public c10d::Work {
   bool settled_ = false;  // waited for, or given up
 };
 
-class MpiBackend final : public mw::comm::CheckedBackend {
+class LinkedBackend final : public comm::CheckedBackend {
  public:
-  MpiBackend(Source& source, Group& group, int index);
+  LinkedBackend(Source& source, Group& group, int index);
 
-  const std::string getBackendName() const override { return "mpi"; }
+  const std::string getBackendName() const override { return source_.name(); }
   void abort() override;
 
  protected:
@@ -51,4 +52,4 @@ class MpiBackend final : public mw::comm::CheckedBackend {
   Group& group_;
 };
 
-}  // namespace mpi
+}  // namespace mw::transport

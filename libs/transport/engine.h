@@ -18,36 +18,18 @@
 #include <utility>
 #include <vector>
 
-#include "link.h"
 #include "meshwright/backend.h"
-#include "round.h"
-#include "wire.h"
+#include "meshwright/engine/pack.h"
+#include "meshwright/process_link.h"
+#include "transport/round.h"
 
-namespace mpi {
-
-// Tells when a process of this machine dies, at once and at no cost: the system wakes a thread
-// that sleeps on the processes.
-class Deaths {
- public:
-  // `watched`: number and process id of each. `died` is called by a thread of this object, once for
-  // each.
-  Deaths(const std::vector<std::pair<int, int>>& watched, std::function<void(int)> died);
-  ~Deaths();
-  Deaths(const Deaths&) = delete;
-  Deaths& operator=(const Deaths&) = delete;
-
- private:
-  int stop_ = -1;  // an eventfd
-  std::jthread thread_;
-};
+namespace mw::transport {
 
 // What ended a run: the first rank that failed, and why.
 struct Failure {
   int rank = 0;
   std::string reason;
 };
-// What other ranks' calls throw then.
-std::string stopped_by(const Failure& failure);
 
 // What is known of a rank when one is missed.
 struct Whereabouts {
@@ -68,20 +50,33 @@ class Host {
   virtual std::optional<std::string> stopped() const = 0;
   virtual std::vector<Whereabouts> where(std::uint64_t round, const std::vector<int>& ranks) = 0;
   // Ranks of this process that run and wait for no other one.
-  virtual std::vector<mw::comm::IdleRank> idle() = 0;
+  virtual std::vector<comm::IdleRank> idle() = 0;
+};
+
+// What a message between engines is, its first byte.
+enum class Message : std::uint8_t {
+  arrive,   // all of this process's members of a round are there, and what they called
+  credit,   // more blocks of a round may be sent
+  aborted,  // a rank cannot go on
+  ended,    // a rank makes no further calls
+  query,    // where are these ranks?
+  answer,
+  posted,   // Carrier::post
+  goodbye,  // this process will send nothing more
 };
 
 class Engine {
  public:
-  Engine();  // joins the processes; throws Error (environment)
+  // Joins the processes by its own thread; throws what `join` does.
+  explicit Engine(const std::function<std::unique_ptr<Link>()>& join);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   int processes() const { return link_->processes(); }
   int process() const { return link_->process(); }
-  // Whether two processes share memory; every process has the same answer.
-  bool together(int a, int b) const { return link_->at(a).machine == link_->at(b).machine; }
+  bool together(int a, int b) const { return link_->together(a, b); }
+  Link& link() const { return *link_; }
 
   // One host at a time; the number of a run is the same in all processes.
   std::uint32_t begin(Host* host);
@@ -89,10 +84,10 @@ class Engine {
 
   void submit(std::shared_ptr<Round> round);  // whose members here have all arrived
   // A member gives up without having waited: the round fails; nobody touches its memory afterwards.
-  void drop(std::shared_ptr<Round> round, const mw::Problem& problem);
+  void drop(std::shared_ptr<Round> round, const Problem& problem);
   // A member has waited for `seconds`: asks the missing ones' processes, then fails the round.
   void late(std::shared_ptr<Round> round, double seconds);
-  // What there is to say of the ranks at which all waiting ends (mw::comm::held_up_by), of all
+  // What there is to say of the ranks at which all waiting ends (comm::held_up_by), of all
   // processes, which are asked for it; takes a second where one does not answer. Not called by the
   // engine's thread.
   std::string held_up_by(const std::vector<int>& missing);
@@ -101,13 +96,14 @@ class Engine {
 
   void post(int to, std::string bytes);
   std::optional<std::string> take(int from, std::chrono::milliseconds timeout);
+  static std::string posted(const std::string& bytes);  // the message that post() sends
   void end(bool well) noexcept;
 
  private:
   struct Early {  // an arrival at a round that is not under way here yet
     std::uint32_t run = 0, handle = 0;
     int process = 0;
-    std::vector<mw::comm::Call> calls;
+    std::vector<comm::Call> calls;
   };
   // All other processes are asked about a round that is late, or, without one, about ranks that
   // hold up others.
@@ -116,7 +112,7 @@ class Engine {
     double seconds = 0;
     std::vector<int> missing, waiting, asked;  // ranks, ranks, processes that have not answered
     std::map<int, std::vector<int>> about;     // by process: ranks of the round
-    std::vector<mw::comm::IdleRank> idle;      // of all who have answered
+    std::vector<comm::IdleRank> idle;          // of all who have answered
     std::string text;                          // of the missing ranks
     std::shared_ptr<std::promise<std::string>> words;  // without a round: held_up_by()
     std::chrono::steady_clock::time_point until;
@@ -126,7 +122,8 @@ class Engine {
     std::vector<int> ended;
   };
 
-  void run(const std::function<void(std::exception_ptr)>& joined);
+  void run(const std::function<std::unique_ptr<Link>()>& join,
+           const std::function<void(std::exception_ptr)>& joined);
   void loop();
   void task(std::function<void()> work);
   bool run_tasks();
@@ -136,6 +133,7 @@ class Engine {
 
   void start(const std::shared_ptr<Round>& round);
   void came(Round& round, Round::Peer& peer, StreamKind kind);
+  bool pump();
   void arrived(Round& round, const Early& arrival);
   void ask(const std::shared_ptr<Round>& round, double seconds);
   void ask_all(Query query);
@@ -144,16 +142,18 @@ class Engine {
   void check_queries();
   void check_ended(Round& round);
   void lost(int process, const std::string& why, bool dead = true);
-  void heard(int from, const std::string& bytes);
-  void hear_arrival(int from, Unpack& message);
-  void hear_answer(int from, Unpack& message);
+  void heard(int from, std::string_view bytes);
+  void understand(int from, std::string_view bytes);
+  void hear_arrival(int from, Unpacker& message);
+  void answer(int from, Unpacker& message);
+  void hear_answer(int from, Unpacker& message);
   void rank_failed(std::uint32_t run, int rank, const std::string& reason);
   void rank_ended(std::uint32_t run, int rank);
   void send_all(const std::string& bytes);
   void fail_all(const std::string& message);
+  std::string title_of(int process) const;  // for the beginning of a sentence
 
   std::unique_ptr<Link> link_;
-  std::unique_ptr<Deaths> deaths_;
   std::jthread thread_;
   Link::Receiver receiver_;
 
@@ -161,7 +161,7 @@ class Engine {
   Host* host_ = nullptr;
   std::uint32_t run_ = 0, next_handle_ = 0, next_query_ = 0;
   std::vector<std::shared_ptr<Round>> running_;
-  std::vector<std::shared_ptr<Round>> kept_;  // failed, and MPI still has their memory
+  std::vector<std::shared_ptr<Round>> kept_;  // failed, and the link still has their memory
   std::unordered_map<std::uint32_t, Round*> by_handle_;
   std::unordered_map<std::uint64_t, Round*> by_id_;
   std::unordered_map<std::uint64_t, std::vector<Early>> early_;
@@ -185,4 +185,4 @@ class Engine {
   bool over_ = false;
 };
 
-}  // namespace mpi
+}  // namespace mw::transport

@@ -1,38 +1,33 @@
 // Brings a rank's calls together with those of the other ranks of its process, and tells where each
 // rank was when one is missed.
-#include "source.h"
+#include "transport/source.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "backend.h"
+#include "meshwright/engine/hash.h"
 #include "meshwright/error.h"
+#include "transport/linked_backend.h"
 
-namespace mpi {
+namespace mw::transport {
 namespace {
 
 // A number that all processes find for the same things, and for other things another one.
 class Sum {
  public:
   Sum& operator<<(std::uint64_t number) {
-    for (int byte = 0; byte < 8; ++byte) add(static_cast<unsigned char>(number >> (8 * byte)));
+    hash_.add(&number, sizeof number);
     return *this;
   }
   Sum& operator<<(const std::string& text) {
-    for (const char c : text) add(static_cast<unsigned char>(c));
-    return *this << static_cast<std::uint64_t>(text.size());
+    hash_.add(text.data(), text.size());
+    return *this << text.size();
   }
-  std::uint64_t value() const {
-    auto v = value_;  // FNV's low bits mixed into the high ones and back
-    v = (v ^ (v >> 31)) * 0x7fb5d329728ea185ULL;
-    v = (v ^ (v >> 27)) * 0x81dadef4bc2dd44dULL;
-    return v ^ (v >> 33);
-  }
+  std::uint64_t value() const { return finalise64(hash_.value()); }
 
  private:
-  void add(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3ULL; }
-  std::uint64_t value_ = 0xcbf29ce484222325ULL;
+  Fnv1a<std::uint64_t> hash_;
 };
 
 std::uint64_t number(int value) {
@@ -41,19 +36,22 @@ std::uint64_t number(int value) {
 
 }  // namespace
 
-Source::Source(Engine& engine, const std::vector<std::vector<int>>& ranks,
+Source::Source(Engine& engine, std::string name, const std::vector<std::vector<int>>& ranks,
                std::chrono::milliseconds timeout)
-    : engine_(engine), timeout_(timeout), process_of_(mw::comm::process_of_ranks(ranks)) {
+    : engine_(engine),
+      name_(std::move(name)),
+      timeout_(timeout),
+      process_of_(comm::process_of_ranks(ranks)) {
   ended_.assign(process_of_.size(), 0);
   status_.resize(process_of_.size());
-  const mw::comm::Beyond beyond{
+  const comm::Beyond beyond{
       .whereabouts =
           [this](int rank) {
             const std::lock_guard guard(lock_);
             return whereabouts_in_group(rank);
           },
       .held_up_by = [this](const auto& missing) { return engine_.held_up_by(missing); }};
-  threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout, &beyond);
+  threads_ = comm::thread_source(static_cast<int>(process_of_.size()), timeout, &beyond);
   const auto run = engine_.begin(this);
   const std::lock_guard guard(lock_);
   run_ = run;
@@ -63,20 +61,10 @@ Source::~Source() {
   engine_.leave();
 }
 
-c10::intrusive_ptr<c10d::Backend> Source::backend(const mw::Connection& connection, int index) {
+c10::intrusive_ptr<c10d::Backend> Source::backend(const Connection& connection, int index) {
   const std::string axis = connection.name();
   const std::vector<int>& group = connection.ranks;
-  for (const int rank : group) {
-    if (rank >= 0 && rank < ranks() && process_of_[static_cast<std::size_t>(rank)] >= 0) continue;
-    throw mw::Error(
-        mw::Stage::run, "collective.rank", "",
-        fmt::format("Axis '{}' names rank {}, but there are {} ranks.", axis, rank, ranks()));
-  }
-  if (index < 0 || index >= static_cast<int>(group.size())) {
-    throw mw::Error(mw::Stage::run, "collective.rank", "",
-                    fmt::format("Axis '{}' has no index {}: its group has {} ranks.", axis, index,
-                                group.size()));
-  }
+  comm::check_group(axis, group, index, ranks());
   auto members = std::make_shared<Members>();
   members->axis = axis;
   members->ranks = group;
@@ -101,7 +89,7 @@ c10::intrusive_ptr<c10d::Backend> Source::backend(const mw::Connection& connecti
     known->far = far;
     known->next.assign(group.size(), 0);
   }
-  return c10::make_intrusive<MpiBackend>(*this, *known, index);
+  return c10::make_intrusive<LinkedBackend>(*this, *known, index);
 }
 
 std::shared_ptr<Round> Source::seat(std::uint64_t id, const std::shared_ptr<const Members>& members,
@@ -131,7 +119,7 @@ std::shared_ptr<Round> Source::join(Group& group, int index, Arrival arrival) {
 
 std::shared_ptr<Round> Source::join_pair(Group& group, int index, int peer, int tag,
                                          Arrival arrival) {
-  const bool sends = arrival.call.op == mw::Collective::send;
+  const bool sends = arrival.call.op == Collective::send;
   const int from = sends ? index : peer, to = sends ? peer : index;
   const std::lock_guard guard(lock_);
   check_running();
@@ -153,7 +141,7 @@ std::shared_ptr<Round> Source::join_pair(Group& group, int index, int peer, int 
 }
 
 void Source::check_running() const {
-  if (failed_) throw mw::Aborted(stopped_by(*failed_));
+  if (failed_) throw Aborted(comm::stopped_by(failed_->rank, failed_->reason));
 }
 
 void Source::check_ended(Round& round) {
@@ -168,12 +156,8 @@ void Source::check_ended(Round& round) {
       if (round.arrivals[static_cast<std::size_t>(m)].here)
         waiting.push_back(round.members->ranks[static_cast<std::size_t>(m)]);
     }
-    round.fail({mw::Stage::run, "collective.mismatch", "",
-                fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: "
-                            "{}. Rank {} {}.",
-                            rank, round.describe(), round.members->axis, round.name,
-                            mw::comm::list_ranks(waiting), rank, whereabouts(rank)),
-                "All ranks of an axis must make the same calls in the same order."},
+    round.fail(comm::ended_rank(round.members->axis, round.name, round.describe(), rank, waiting,
+                                fmt::format(" Rank {} {}.", rank, whereabouts(rank))),
                Cause::itself);
     return;
   }
@@ -201,7 +185,7 @@ void Source::rank_failed(int rank, const std::string& reason) {
     if (failed_) return;
     failed_ = {rank, reason};
     for (auto& [id, round] : gathering_) {
-      round->fail({mw::Stage::run, "run.aborted", "", stopped_by(*failed_), ""}, Cause::earlier);
+      round->fail(comm::aborted_run(comm::stopped_by(rank, reason)), Cause::earlier);
     }
   }
   threads_->abort(rank, reason);
@@ -229,7 +213,7 @@ std::vector<int> Source::ranks_of(int process) const {
 std::optional<std::string> Source::stopped() const {
   const std::lock_guard guard(lock_);
   if (!failed_) return std::nullopt;
-  return stopped_by(*failed_);
+  return comm::stopped_by(failed_->rank, failed_->reason);
 }
 
 std::vector<Whereabouts> Source::where(std::uint64_t id, const std::vector<int>& ranks) {
@@ -254,9 +238,9 @@ std::vector<Whereabouts> Source::where(std::uint64_t id, const std::vector<int>&
   return list;
 }
 
-std::vector<mw::comm::IdleRank> Source::idle() {
+std::vector<comm::IdleRank> Source::idle() {
   const std::lock_guard guard(lock_);
-  std::vector<mw::comm::IdleRank> list;
+  std::vector<comm::IdleRank> list;
   for (const int rank : ranks_of(engine_.process())) {
     const auto at = static_cast<std::size_t>(rank);
     if (ended_[at] == 0 && !status_[at].now && !threads_->waits(rank))
@@ -303,4 +287,4 @@ std::string Source::whereabouts_in_group(int rank) const {
   return text;
 }
 
-}  // namespace mpi
+}  // namespace mw::transport

@@ -7,18 +7,18 @@
 // however ranks lie on processes.
 #pragma once
 
-#include <mpi.h>
-
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "meshwright/backend.h"
+#include "meshwright/process_link.h"
 
-namespace mpi {
+namespace mw::transport {
+
+using comm::Cause;
 
 // The members of a group and the processes in which they live, both by index in the group.
 struct Members {
@@ -30,34 +30,12 @@ struct Members {
 
   std::vector<int> of(int process) const;        // indices of the members there
   std::vector<int> ranks_of(int process) const;  // and their ranks
+  std::vector<int> processes() const;            // in the order of their first members
 };
-
-// Bytes that go to or come from another process, piece by piece. Both sides cut them alike.
-struct Piece {
-  std::byte* at = nullptr;
-  std::int64_t bytes = 0;
-  // Where what comes goes besides: to other members of this process.
-  std::vector<std::byte*> more;
-};
-struct Stream {
-  std::vector<Piece> pieces;
-  std::size_t done = 0;     // pieces that have gone or come
-  std::int64_t offset = 0;  // of the piece after these
-  std::size_t allowed = 0;  // out: pieces that may go by now
-  // Between machines: transfers that MPI has under way, of the pieces after `done`.
-  std::deque<MPI_Request> requests;
-
-  bool through() const { return done == pieces.size(); }
-};
-
-// What a stream holds: numbers as they are, or parts of sums, for the process that sums them up.
-enum StreamKind : std::uint32_t { plain, parts };
-
-enum class Cause : std::uint8_t { earlier, absence, itself };
 
 struct Arrival {
   bool here = false;
-  mw::comm::Call call;
+  comm::Call call;
   std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::vector<at::Tensor> tensors;  // keeps them until nobody touches them
@@ -73,28 +51,20 @@ class Scratch {
   std::vector<std::vector<std::byte>> free_;
 };
 
-class Round {
+class Round : public Traffic {
  public:
   enum State : std::uint32_t { gathering, running, done, failed };
 
-  // `name`: which one it is among the group's, "collective 12". `far`: some member is on another
-  // machine.
+  // `name`: which one it is among the group's, "collective 12". `far`: some member is in a process
+  // that shares no memory with this one.
   Round(std::uint64_t id, std::shared_ptr<const Members> members, std::string name, bool far);
-
-  struct Peer {  // another process with members
-    int process = 0;
-    std::vector<int> members;
-    bool arrived = false;
-    std::uint32_t handle = 0;  // by which it knows the round
-    Stream out[2], in[2];
-  };
 
   const std::uint64_t id;
   const std::shared_ptr<const Members> members;
   const std::string name;
-  std::uint32_t handle = 0;  // by which this process knows it
 
   State state() const { return static_cast<State>(state_.load(std::memory_order_seq_cst)); }
+  bool is_over() const { return state() == done || state() == failed; }
 
   // Under the lock of the source, while it gathers. False if the call does not agree with that of
   // another member here: the round has failed then.
@@ -103,50 +73,47 @@ class Round {
 
   // By the engine alone, from here on.
   void lay_out(Scratch& scratch);
-  // What another process says that its members called. False if it does not agree.
-  bool arrived(Peer& peer, std::uint32_t their_handle, const std::vector<mw::comm::Call>& calls);
+  // What another process says that its members called. Fails the round if it does not agree.
+  void arrived(Peer& peer, std::uint32_t their_handle, const std::vector<comm::Call>& calls);
   // A piece of a stream has come whole. Sums up what is complete, and tells how many blocks the
   // other processes may send more.
   void came(Peer& peer, StreamKind kind);
   int take_credit();
   void credited(Peer& peer, std::int64_t blocks);
-  // Pieces that may be received by now: memory for parts is used in turn.
-  std::size_t receivable(const Peer& peer, StreamKind kind) const;
   bool complete() const;
-  bool between_machines() const { return far_; }
+  bool is_far() const { return far_; }
   // All has gone and come: lets go of the members' tensors, then wakes the members.
   void finish(Scratch& scratch);
-  // Transfers that MPI has under way: their memory must stay.
-  bool in_flight() const;
   // The first call counts. Any thread.
-  void fail(const mw::Problem& problem, Cause cause);
-  [[noreturn]] void throw_failure() const;
+  void fail(const Problem& problem, Cause cause);
+  [[noreturn]] void throw_failure() const { comm::throw_failure(problem_, cause_); }
   // Returns when it has ended, or the time has come.
   State wait_until(std::chrono::steady_clock::time_point deadline);
 
   std::vector<Arrival> arrivals;  // by index; of members here
   std::vector<int> own;           // indices of members here
-  std::vector<Peer> peers;
-  Peer* peer_of(int process);
-  std::string describe() const;  // what some member here called
+  std::string describe() const;   // what some member here called
+  int rank(int index) const { return members->ranks[static_cast<std::size_t>(index)]; }
+  const Arrival& arrival(int index) const { return arrivals[static_cast<std::size_t>(index)]; }
 
  private:
   struct Block {  // of a reduction: what one process sums up at a time
     int owner = 0;
-    std::int64_t in = 0, count = 0, out = 0;  // elements
-    int target = -1;                          // index of the member that gets it; -1: all
+    comm::Run run;
   };
-  void add_sums();
-  void add_copies();
-  void local_copies();
+  void refuse(int index, const comm::Call& call, int other, const comm::Call& other_call);
+  void add_sum(const comm::Run& run);
+  void add_block(const Block& block);
+  void add_copy(const comm::Run& run);
+  void await_parts(Scratch& scratch);
+  std::vector<std::byte*> outputs(const comm::Run& run) const;  // here, where the run begins
   void sum(const Block& block, std::size_t number);
-  std::size_t window() const;
   std::byte* part_of(std::size_t block, int contributor) const;
   void set(State state);
 
   const bool far_;
   std::size_t here_ = 0;
-  mw::comm::Call call_;
+  comm::Call call_;
   std::int64_t item_ = 1;
   std::vector<Block> owned_;      // in this process
   std::size_t summed_ = 0;        // of these
@@ -157,8 +124,8 @@ class Round {
 
   std::atomic<std::uint32_t> state_{gathering};
   std::atomic<bool> failing_{false};
-  mw::Problem problem_;
+  Problem problem_;
   Cause cause_ = Cause::earlier;
 };
 
-}  // namespace mpi
+}  // namespace mw::transport

@@ -1,5 +1,5 @@
 // The engine's thread: what others of the process ask of it, and its loop.
-#include "engine.h"
+#include "transport/engine.h"
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "meshwright/error.h"
 #include "meshwright/threads.h"
 
-namespace mpi {
+namespace mw::transport {
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
@@ -23,15 +23,15 @@ constexpr auto for_the_first = 5s;
 constexpr auto to_send = 1s;  // and what it has to say itself has this long to get out
 }  // namespace
 
-Engine::Engine() {
+Engine::Engine(const std::function<std::unique_ptr<Link>()>& join) {
   std::promise<void> joined;
   // Signals are for the threads that know what to do with them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = mw::start_thread([&] {
-      run([&](const std::exception_ptr& error) {
+    thread_ = start_thread([&] {
+      run(join, [&](const std::exception_ptr& error) {
         if (error) {
           joined.set_exception(error);
         } else {
@@ -39,14 +39,9 @@ Engine::Engine() {
         }
       });
     });
-    pthread_setname_np(thread_.native_handle(), "mpi");
+    pthread_setname_np(thread_.native_handle(), "processes");
     joined.get_future().get();
-    std::vector<std::pair<int, int>> watched;
-    for (int p = 0; p < processes(); ++p) {
-      if (p != process() && link_->near(p)) watched.emplace_back(p, link_->at(p).pid);
-    }
-    deaths_ = std::make_unique<Deaths>(
-        watched, [this](int p) { task([this, p] { lost(p, "it ended without a word"); }); });
+    link_->watch([this](int p) { task([this, p] { lost(p, "it ended without a word"); }); });
   } catch (...) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     end(false);
@@ -60,21 +55,27 @@ Engine::~Engine() {
   end(false);
 }
 
-void Engine::run(const std::function<void(std::exception_ptr)>& joined) {
+void Engine::run(const std::function<std::unique_ptr<Link>()>& join,
+                 const std::function<void(std::exception_ptr)>& joined) {
   try {
-    link_ = std::make_unique<Link>();
+    link_ = join();
     const auto n = static_cast<std::size_t>(link_->processes());
     gone_.assign(n, 0);
     left_.assign(n, 0);
     left_[static_cast<std::size_t>(link_->process())] = 1;
     inbox_.resize(n);
     silent_.resize(n);
-    receiver_.message = [this](int from, const std::string& bytes) { heard(from, bytes); };
-    receiver_.round = [this](std::uint32_t handle) -> Round* {
+    receiver_.message = [this](int from, std::string_view bytes) { heard(from, bytes); };
+    receiver_.traffic = [this](std::uint32_t handle) -> Traffic* {
       const auto found = by_handle_.find(handle);
       return found == by_handle_.end() ? nullptr : found->second;
     };
-    receiver_.came = [this](Round& r, Round::Peer& p, StreamKind kind) { came(r, p, kind); };
+    receiver_.came = [this](Traffic& traffic, Traffic::Peer& peer, StreamKind kind) {
+      came(static_cast<Round&>(traffic), peer, kind);
+    };
+    receiver_.spoiled = [](Traffic& traffic, const Problem& problem) {
+      static_cast<Round&>(traffic).fail(problem, Cause::itself);
+    };
     receiver_.lost = [this](int process, const std::string& why) { lost(process, why); };
   } catch (...) {
     joined(std::current_exception());
@@ -110,7 +111,7 @@ void Engine::loop() {
     bool moved = run_tasks();
     moved |= link_->receive(receiver_);
     moved |= sweep();
-    moved |= link_->pump(running_, receiver_);
+    moved |= pump();
     moved |= sweep();
     if (!queries_.empty()) check_queries();
     if (moved) {
@@ -129,13 +130,19 @@ void Engine::loop() {
   if (well_ && all_clean_ && std::count(gone_.begin(), gone_.end(), 1) == 0) link_->finalize();
 }
 
+bool Engine::pump() {
+  std::vector<Traffic*> all;
+  for (const auto& round : running_) all.push_back(round.get());
+  return link_->pump(all, receiver_);
+}
+
 std::chrono::nanoseconds Engine::patience(Clock::time_point idle_since) const {
   if (ending_ || !queries_.empty()) return 2ms;
-  if (!link_->any_far()) return 10s;  // whoever has something for this process rings
-  // MPI must be asked: seldom if nothing is under way, and less and less often if something is.
-  const bool awaited = takers_.load() > 0 ||
-                       std::any_of(running_.begin(), running_.end(),
-                                   [](const auto& round) { return round->between_machines(); });
+  if (!link_->is_polled()) return 10s;  // whoever has something for this process rings
+  // It must be asked: seldom if nothing is under way, and less and less often if something is.
+  const bool awaited =
+      takers_.load() > 0 || std::any_of(running_.begin(), running_.end(),
+                                        [](const auto& round) { return round->is_far(); });
   if (!awaited) return 5ms;
   const auto idle = Clock::now() - idle_since;
   return std::clamp<std::chrono::nanoseconds>(idle / 8, 20us, 1ms);
@@ -154,7 +161,7 @@ bool Engine::sweep() {
     by_id_.erase(round->id);
     if (!failed) {
       round->finish(scratch_);
-    } else if (round->in_flight()) {
+    } else if (link_->in_flight(*round)) {
       kept_.push_back(round);
       clean_ = false;
     }
@@ -201,7 +208,7 @@ void Engine::submit(std::shared_ptr<Round> round) {
   task([this, round = std::move(round)] { start(round); });
 }
 
-void Engine::drop(std::shared_ptr<Round> round, const mw::Problem& problem) {
+void Engine::drop(std::shared_ptr<Round> round, const Problem& problem) {
   std::promise<void> dropped;
   task([&] {
     round->fail(problem, Cause::earlier);
@@ -217,16 +224,20 @@ void Engine::late(std::shared_ptr<Round> round, double seconds) {
 
 void Engine::failed(int rank, const std::string& reason) {
   task([this, rank, reason] {
-    send_all((Pack(Message::aborted) << run_ << rank << reason).take());
+    send_all(pack(Message::aborted, run_, rank, reason));
     rank_failed(run_, rank, reason);
   });
 }
 
 void Engine::ended(int rank) {
   task([this, rank] {
-    send_all((Pack(Message::ended) << run_ << rank).take());
+    send_all(pack(Message::ended, run_, rank));
     rank_ended(run_, rank);
   });
+}
+
+std::string Engine::posted(const std::string& bytes) {
+  return pack(Message::posted, bytes);
 }
 
 void Engine::post(int to, std::string bytes) {
@@ -235,25 +246,23 @@ void Engine::post(int to, std::string bytes) {
     inbox_[static_cast<std::size_t>(to)].push_back(std::move(bytes));
     return;
   }
-  task([this, to, message = (Pack(Message::posted) << bytes).take()]() mutable {
-    link_->send(to, std::move(message));
-  });
+  task([this, to, message = posted(bytes)]() mutable { link_->send(to, std::move(message)); });
 }
 
 std::optional<std::string> Engine::take(int from, std::chrono::milliseconds timeout) {
   ++takers_;
-  link_->bell().ring();  // MPI is asked more often from now on
+  link_->bell().ring();  // a link that is polled is asked more often from now on
   std::unique_lock lock(inbox_lock_);
   auto& messages = inbox_[static_cast<std::size_t>(from)];
   const auto& silent = silent_[static_cast<std::size_t>(from)];
-  mw::comm::Patience left(timeout);
+  comm::Patience left(timeout);
   do {
     inbox_news_.wait_until(lock, left.next(), [&] { return !messages.empty() || !silent.empty(); });
   } while (messages.empty() && silent.empty() && !left.over());
   --takers_;
   if (messages.empty()) {
     if (silent.empty()) return std::nullopt;
-    throw mw::Error(mw::Stage::run, "process.lost", "", silent);
+    throw Error(Stage::run, "process.lost", "", silent);
   }
   auto bytes = std::move(messages.front());
   messages.pop_front();
@@ -267,11 +276,11 @@ void Engine::end(bool well) noexcept {
     ending_ = true;
     well_ = well;
     ending_since_ = Clock::now();
-    send_all((Pack(Message::goodbye) << (clean_ && kept_.empty())).take());
+    if (link_->outlasts_runs()) send_all(pack(Message::goodbye, clean_ && kept_.empty()));
     all_clean_ = all_clean_ && clean_;
   });
   thread_.join();
-  deaths_.reset();
+  link_->watch(nullptr);
 }
 
 bool Engine::finished(Clock::time_point now) {
@@ -281,6 +290,7 @@ bool Engine::finished(Clock::time_point now) {
     }
     return true;
   };
+  if (!link_->outlasts_runs()) return true;
   const auto since = now - ending_since_;
   if (well_) return all_left() && link_->all_sent();
   const bool first_heard = process() == 0 || left_[0] != 0 || gone_[0] != 0;
@@ -288,4 +298,4 @@ bool Engine::finished(Clock::time_point now) {
   return link_->all_sent() || since > to_send;
 }
 
-}  // namespace mpi
+}  // namespace mw::transport

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine.h"
 #include "meshwright/backend.h"
 #include "meshwright/world.h"
-#include "round.h"
+#include "transport/engine.h"
+#include "transport/round.h"
 
-namespace mpi {
+namespace mw::transport {
 
 // A group as the process has it. Collectives are matched by their order on each rank; a send meets
 // the recv of the same pair and tag, first to first.
@@ -29,15 +29,15 @@ struct Group {
   std::map<std::tuple<int, int, int, bool>, std::uint64_t> pairs;
 };
 
-class Source final : public mw::CommunicatorSource, public Host {
+class Source final : public CommunicatorSource, public Host {
  public:
-  Source(Engine& engine, const std::vector<std::vector<int>>& ranks,
+  Source(Engine& engine, std::string name, const std::vector<std::vector<int>>& ranks,
          std::chrono::milliseconds timeout);
   ~Source() override;
 
-  const char* name() const override { return "mpi"; }
+  const char* name() const override { return name_.c_str(); }
   int ranks() const override { return static_cast<int>(process_of_.size()); }
-  c10::intrusive_ptr<c10d::Backend> backend(const mw::Connection& connection, int index) override;
+  c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) override;
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 
@@ -57,7 +57,7 @@ class Source final : public mw::CommunicatorSource, public Host {
   std::vector<int> ranks_of(int process) const override;
   std::optional<std::string> stopped() const override;
   std::vector<Whereabouts> where(std::uint64_t round, const std::vector<int>& ranks) override;
-  std::vector<mw::comm::IdleRank> idle() override;
+  std::vector<comm::IdleRank> idle() override;
 
  private:
   std::shared_ptr<Round> seat(std::uint64_t id, const std::shared_ptr<const Members>& members,
@@ -70,9 +70,10 @@ class Source final : public mw::CommunicatorSource, public Host {
   std::string whereabouts_in_group(int rank) const;
 
   Engine& engine_;
+  const std::string name_;
   const std::chrono::milliseconds timeout_;
-  std::vector<int> process_of_;                      // by rank
-  std::unique_ptr<mw::comm::ThreadSource> threads_;  // groups that live here as a whole
+  std::vector<int> process_of_;                  // by rank
+  std::unique_ptr<comm::ThreadSource> threads_;  // groups that live here as a whole
 
   struct Status {
     std::shared_ptr<Round> now, last;
@@ -86,4 +87,4 @@ class Source final : public mw::CommunicatorSource, public Host {
   std::unordered_map<std::uint64_t, std::shared_ptr<Round>> gathering_;
 };
 
-}  // namespace mpi
+}  // namespace mw::transport
