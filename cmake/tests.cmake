@@ -54,14 +54,15 @@ add_custom_target(test_plugins)
 meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
                            "${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins" test_plugins)
 
-# What takes a minute or so begins first, so that no core is idle at the end. tests/repeat measures.
-set(long_tests cli/test_ablations cli/test_account cli/test_bench_train cli/test_chaos
-  cli/test_checkpoint_files cli/test_commands cli/test_compare cli/test_damaged cli/test_ends
-  cli/test_kit cli/test_listed cli/test_long_context cli/test_microbatch cli/test_page_checks
-  cli/test_page_plans cli/test_page_runs cli/test_page_snippets cli/test_page_tutorial
-  cli/test_pairs cli/test_planned cli/test_restarts cli/test_trace device/waits_test
-  layout/test_headers mpi/test_mpi mpi/test_processes_option predict/ledger_match_test
-  predict/search_test)
+# What takes 20 s of a core or more begins first, so that no core is idle at the end. tests/repeat
+# measures.
+set(long_tests cli/test_ablations cli/test_account cli/test_bench_train cli/test_chaos cli/test_ends
+  cli/test_kit cli/test_microbatch cli/test_page_plans cli/test_page_tutorial cli/test_pairs
+  cli/test_prediction cli/test_published cli/test_readme cli/test_release cli/test_search
+  cli/test_sweep cli/test_what_if device/waits_test experiments/test_experiments
+  layout/test_headers mpi/test_mpi mpi/test_processes_option nccl/test_nccl plugin/test_copied
+  predict/ledger_match_test predict/search_test report/test_figures slurm/test_slurm
+  sweep/test_judged)
 
 # meshwright_add_test(NAME LABEL COST COMMAND…)
 function(meshwright_add_test name label cost)
