@@ -83,8 +83,8 @@ struct Call {
 };
 
 // What a round moves, whatever carries it: elements that go from the inputs of some members of the
-// group to the outputs of some. Of several inputs the outputs get the reduction, in the order of the
-// members.
+// group to the outputs of some. Of several inputs the outputs get the reduction, in the order of
+// the members.
 struct Run {
   struct Buffers {
     std::size_t first = 0, count = 0;  // members
@@ -193,8 +193,8 @@ class CheckedBackend : public c10d::Backend {
   std::chrono::milliseconds timeout_;
 };
 
-// Throws Error (run, "collective.rank") where a group names a rank that is none of `ranks`, or has no
-// member at this place.
+// Throws Error (run, "collective.rank") where a group names a rank that is none of `ranks`, or has
+// no member at this place.
 void check_group(const std::string& axis, const std::vector<int>& group, int index, int ranks);
 
 // By rank, the process that carries it, from what Carrier::connect() is told: ranks[p] are those of

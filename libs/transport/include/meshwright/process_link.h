@@ -21,8 +21,8 @@
 namespace mw {
 namespace transport {
 
-// Where a thread sleeps until somebody rings, of this process or, where it lies in shared memory, of
-// another one.
+// Where a thread sleeps until somebody rings, of this process or, where it lies in shared memory,
+// of another one.
 class Doorbell {
  public:
   std::uint32_t seen() const { return rung_.load(std::memory_order_seq_cst); }
@@ -70,7 +70,8 @@ struct Traffic {
   Peer* peer_of(int process);
 };
 
-// Made and used by the engine's thread alone; only the bell, watch() and what is constant by others.
+// Made and used by the engine's thread alone; only the bell, watch() and what is constant also by
+// others.
 class Link {
  public:
   virtual ~Link() = default;

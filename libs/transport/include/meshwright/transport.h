@@ -15,8 +15,8 @@
 //   MESHWRIGHT_PLUGIN("sockets", "0.1.0", "…", mw::communicator<Sockets>())
 //
 // Ranks are on CPUs. The processes sum up a part each and tell the others: an all-reduce of n
-// processes sends 2 (n - 1) / n times the tensor, as a ring does. Sums are in the order of the ranks:
-// equal bits everywhere. Ranks of one process use its memory.
+// processes sends 2 (n - 1) / n times the tensor, as a ring does. Sums are in the order of the
+// ranks: equal bits everywhere. Ranks of one process use its memory.
 #pragma once
 
 #include <chrono>
