@@ -27,7 +27,8 @@ struct OrderTerms {
   // beyond those that a stage has itself: what they take is the bubble.
   std::vector<WorkCounts> ways;
   double parted = 0;  // the share of backward works that are in two parts
-  // Of any stage, of the last, and of the loss alone: none of them is less in both.
+  // What any stage holds, what the last one does, and what the chunk of the loss does: of each, the
+  // moments that no other moment is above in both.
   std::vector<Held> most, last, loss;
   double turns = 1;         // how often gradients of another chunk than before come, at most
   bool holds_all = false;   // as many microbatches as there are: so many times more of more

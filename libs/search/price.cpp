@@ -171,7 +171,7 @@ void price_memory(const SearchRequest& request, const CandidateTerms& of,
   const PerLayer held_data =
       data.by_chunk ? data.pending * std::min(1.0, 2.0 / of.chunks) : data.held;
   const auto weigh = [&](const std::vector<OrderTerms::Held>& held, const StagePart& part) {
-    // Of what both ends share one stage has one copy.
+    // A stage with both ends has one copy of what these share.
     const double ends =
         std::min(1.0, (part.first ? data.on_first : 0) + (part.last ? data.on_last : 0));
     double acts = 0, hosts = 0, loss = 0;
