@@ -218,7 +218,7 @@ class Ablations(ProgramCase):
         self.assertLess(routed, 0.7 * waits)  # once to each machine
 
     def test_recompute(self):
-        text, said = self.said("ablations/recompute", "--set", "steps=2")
+        text, said = self.said("ablations/recompute", "--set", "steps=2", "--set", "data.sequence=128")
         rows = {name: list(map(float, row)) for name, *row in
                 self.rows(text, r"^(\S.*?) +" + r" +".join(6 * [r"([\d.]+)"]) + "$")}
         self.assertEqual(len(rows), 10)
