@@ -88,7 +88,8 @@ def without_precompiled(words):
     return kept
 
 
-# The last line of a file, which stops the compiler: all before it was read, and templates were not instantiated.
+# The last line of a file, which stops the compiler: all before it was read, and templates were not
+# instantiated.
 END = 'static_assert(sizeof(int) == 0, "nothing before this line is wrong");\n'
 ENDED = re.compile(r"\S+: error: static assertion failed: nothing before this line is wrong\n")
 

@@ -1,7 +1,7 @@
-"""The program called as subprocess.run would, but that its libraries are loaded once for all calls of a
-test: a process that has them waits before `main`, and each call is a fork of it (loaded.cpp). Only what a
-call does while it loads is not its own: calls that this could change start the program, as all do where
-a sanitizer watches."""
+"""The program called as subprocess.run would, but that its libraries are loaded once for all calls
+of a test: a process that has them waits before `main`, and each call is a fork of it (loaded.cpp).
+Only what a call does while it loads is not its own: calls that this could change start the program,
+as all do where a sanitizer watches."""
 import atexit
 import os
 import re
