@@ -129,7 +129,7 @@ class Placed final : public OpType {
   OpTraits traits(const Op& op) const override {
     OpTraits traits;
     traits.backward_reads_input.assign(op.inputs.size(), false);
-    traits.backward_reads_output.assign(op.outputs.size(), false);
+    traits.backward_reads_output.assign(op.output_dims.size(), false);
     return traits;
   }
   void forward(const Op&, OpCall&) const override {}

@@ -15,7 +15,11 @@ class Needy final : public OpType {
  public:
   explicit Needy(std::int64_t workspace) : workspace_(workspace) {}
   std::string kind() const override { return "needy"; }
-  OpTraits traits(const Op&) const override { return {}; }
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.backward_reads_input = traits.backward_reads_output = {false};
+    return traits;
+  }
   void forward(const Op&, OpCall&) const override {}
   Cost cost(const Op&, Piece, const LocalDims&, int) const override {
     return {0, 0, 0, workspace_};

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "graph/data_values.h"
+#include "meshwright/error.h"
 
 namespace mw {
 
@@ -91,6 +92,38 @@ std::size_t digest_of(const Op& op) {
   return state;
 }
 
+// What plans index by an op's inputs and outputs has as many entries.
+void check(const Op& op, const OpTraits& traits, std::size_t outputs) {
+  const auto refuse = [&](const char* name, const std::string& said, const std::string& needed) {
+    throw Error(
+        Stage::plan, "plugin.fault", "",
+        fmt::format("{} ({}): its traits say {}{}, and it has {} inputs and {} outputs", op.name,
+                    op.kind(), name, said, op.inputs.size(), outputs),
+        fmt::format("mend its traits(): {} {} (OpTraits in meshwright/op.h)", name, needed));
+  };
+  const auto entries = [&](const char* name, std::size_t has, std::size_t needs) {
+    if (traits.differentiable && has < needs)
+      refuse(name, fmt::format(" of {} entries", has), fmt::format("has {} of them", needs));
+  };
+  const std::size_t inputs = op.inputs.size();
+  entries("backward_reads_input", traits.backward_reads_input.size(), inputs);
+  entries("backward_reads_output", traits.backward_reads_output.size(), outputs);
+  const int in_place = traits.forward_in_place;
+  if (in_place < -1 || in_place >= static_cast<int>(outputs > 0 ? inputs : 0))
+    refuse("forward_in_place", fmt::format(" = {}", in_place), "is the number of an input, or -1");
+  for (const SavedValue& saved : traits.saved) {
+    const auto unknown = std::ranges::find_if(saved.dims, [&](Dim dim) { return !op.has(dim); });
+    if (unknown != saved.dims.end())
+      refuse(
+          "saved",
+          fmt::format(" {} over the dim {}, which is none of its own", saved.name, unknown->name()),
+          "has dims of the op");
+    if (saved.extra < 0)
+      refuse("saved", fmt::format(" {} with extra = {}", saved.name, saved.extra),
+             "has an extra of 0 at least");
+  }
+}
+
 }  // namespace
 
 int Graph::kind_of(const Op& op, const std::vector<Output>& outputs, std::size_t digest) const {
@@ -132,7 +165,9 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
   const std::size_t digest = digest_of(op);
   const int like = kind_of(op, outputs, digest);
   if (like < 0) {
-    body.traits.push_back(std::make_shared<const OpTraits>(op.type->traits(op)));
+    const auto traits = std::make_shared<const OpTraits>(op.type->traits(op));
+    check(op, *traits, outputs.size());
+    body.traits.push_back(traits);
     body.first.emplace(digest, index);
   } else {
     body.traits.push_back(body.traits[like]);

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "meshwright/engine/op_cost.h"
+#include "meshwright/error.h"
 
 namespace mw {
 
@@ -126,10 +127,32 @@ double flops_by_shapes(const Op& op, const LocalDims& dims) {
          (size(q.at(3)) + size(v.at(3)));
 }
 
+void check(const Op& op, Piece piece, const Cost& cost) {
+  const std::string whose = fmt::format("{} ({}), {}", op.name, op.kind(), name_of(piece));
+  check_amounts(whose, {{"flops", cost.flops},
+                        {"executed", cost.executed},
+                        {"bytes", cost.bytes},
+                        {"workspace", cost.workspace},
+                        {"accelerator_workspace", cost.accelerator_workspace.value_or(0)},
+                        {"kernels", std::int64_t{cost.kernels}}});
+  for (const LibraryCall& call : cost.calls)
+    check_amounts(whose + ", " + call.name, {{"flops", call.flops}, {"beside", call.beside}});
+}
+
 }  // namespace
+
+void check_amounts(const std::string& whose, std::initializer_list<Amount> amounts) {
+  for (const Amount& amount : amounts) {
+    if (amount.value >= 0 && amount.value <= amount.most) continue;
+    throw Error(Stage::plan, "plugin.fault", "",
+                fmt::format("{}: its cost says {} = {}", whose, amount.name, amount.value),
+                fmt::format("mend its cost(): {} is from 0 to {:.3g}", amount.name, amount.most));
+  }
+}
 
 Cost cost_of(const Op& op, Piece piece, const LocalDims& dims, int element) {
   Cost cost = op.type->cost(op, piece, dims, element);
+  check(op, piece, cost);
   if (cost.flops > 0) return cost;
   const double forward = flops_by_shapes(op, dims);
   cost.flops = piece == Piece::backward ? 2 * forward : forward;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "meshwright/engine/op_cost.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/passes.h"
@@ -77,7 +78,19 @@ class GuardedHook final : public ReductionHook {
     return call_plugin(speaker_, "described a reduction", [&] { return inner_->exact(bucket); });
   }
   ReductionCost cost(const BucketShape& bucket) const override {
-    return call_plugin(speaker_, "priced a reduction", [&] { return inner_->cost(bucket); });
+    return call_plugin(speaker_, "priced a reduction", [&] {
+      const ReductionCost cost = inner_->cost(bucket);
+      const std::string whose = fmt::format("{} for {}", inner_->name(), bucket.name);
+      check_amounts(whose, {{"kept", cost.kept}, {"held", cost.held}});
+      for (const auto* phase : {&cost.start, &cost.finish}) {
+        check_amounts(whose, {{"workspace", phase->workspace},
+                              {"touched", phase->touched},
+                              {"flops", phase->flops}});
+        for (const auto& call : phase->calls)
+          check_amounts(whose + ", " + name_of(call.op), {{"bytes", call.bytes}});
+      }
+      return cost;
+    });
   }
   std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
                                         at::TensorOptions options) const override {
