@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <set>
 #include <utility>
 
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/op_cost.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {
@@ -56,8 +60,13 @@ class GuardedMatrix final : public MatrixOp {
   }
   Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
             int element) const override {
-    return call_plugin(speaker_, "priced an update",
-                       [&] { return inner_.cost(matrices, rows, columns, element); });
+    return call_plugin(speaker_, "priced an update", [&] {
+      const Cost cost = inner_.cost(matrices, rows, columns, element);
+      check_amounts(inner_.name(), {{"flops", cost.flops},
+                                    {"gemms", std::int64_t{cost.gemms}},
+                                    {"workspace", cost.workspace}});
+      return cost;
+    });
   }
 
  private:
@@ -90,7 +99,16 @@ struct GuardedRule {
  private:
   // A program calls `apply` alone, or for matrices all three.
   void check(const Speaker& speaker, bool matrices) const {
-    const char* fault = nullptr;
+    std::string fault;
+    std::set<std::string> names;
+    const auto take = [&](const std::string& name) {
+      if (name.empty()) fault = "has a state without a name";
+      if (!names.insert(name).second) fault = fmt::format("has two states named {}", quote(name));
+    };
+    for (const std::string& name : rule.states) take(name);
+    for (const MatrixState& state : rule.of_matrix) take(state.name);
+    if (!fault.empty())
+      refuse(speaker, matrices, fault, "give each state a name of its own: checkpoints go by it");
     if (rule.apply == nullptr) {
       fault = "has no `apply`, so nothing updates the parameters";
     } else if ((rule.direction == nullptr) != (rule.whole == nullptr)) {
@@ -99,13 +117,17 @@ struct GuardedRule {
     } else if (rule.whole != nullptr && !matrices) {
       fault = "has a `whole`, which works on matrices alone";
     }
-    if (fault == nullptr) return;
-    throw Error(attributed(
-        speaker,
-        {Stage::options, "plugin.fault", "",
-         fmt::format("its rule for {} {}", matrices ? "matrices" : "all but matrices", fault),
-         "an UpdateRule has `apply` alone, or for matrices `direction`, "
-         "`whole` and `apply` (meshwright/optimizer.h)"}));
+    if (fault.empty()) return;
+    refuse(speaker, matrices, fault,
+           "an UpdateRule has `apply` alone, or for matrices `direction`, "
+           "`whole` and `apply` (meshwright/optimizer.h)");
+  }
+  [[noreturn]] static void refuse(const Speaker& speaker, bool matrices, const std::string& fault,
+                                  const char* hint) {
+    throw Error(attributed(speaker, {Stage::options, "plugin.fault", "",
+                                     fmt::format("its rule for {} {}",
+                                                 matrices ? "matrices" : "all but matrices", fault),
+                                     hint}));
   }
 };
 
@@ -118,26 +140,29 @@ class GuardedOptimizer final : public Optimizer {
       if (inner_->takes_matrices())
         rules_[1] = std::make_unique<GuardedRule>(inner_->rule(true), speaker, true);
     });
+    lr_ = said("lr", &Optimizer::lr);
+    clip_ = said("clip", &Optimizer::clip);
   }
-  double lr() const override {
-    return ask([&] { return inner_->lr(); });
-  }
-  double clip() const override {
-    return ask([&] { return inner_->clip(); });
-  }
+  double lr() const override { return lr_; }
+  double clip() const override { return clip_; }
   bool takes_matrices() const override { return rules_[1] != nullptr; }
   UpdateRule rule(bool matrices) const override {
     return rules_[matrices && rules_[1] != nullptr ? 1 : 0]->rule;
   }
 
  private:
-  template <class Body>
-  double ask(Body&& body) const {
-    return call_plugin(speaker_, "said its rate", body);
+  double said(const char* name, double (Optimizer::*number)() const) const {
+    const double value =
+        call_plugin(speaker_, "said its rate", [&] { return (*inner_.*number)(); });
+    if (std::isfinite(value) && value >= 0) return value;
+    throw Error(attributed(
+        speaker_, {Stage::options, "plugin.fault", "", fmt::format("its {}() is {}", name, value),
+                   fmt::format("mend its {}(): a finite number, 0 or more", name)}));
   }
 
   const std::shared_ptr<const Optimizer> inner_;
   const Speaker speaker_;
+  double lr_ = 0, clip_ = 0;
   std::array<std::unique_ptr<GuardedRule>, 2> rules_;  // of all else, of matrices
 };
 

@@ -2,7 +2,9 @@
 #include "script/read_microbatch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "meshwright/engine/plugin_call.h"
@@ -80,7 +82,19 @@ MicrobatchPolicy policy_of(const std::shared_ptr<const Microbatching>& made,
   }
   policy.by_step = true;
   policy.shape = [made, speaker](std::int64_t step, std::int64_t sample) {
-    return call_plugin(speaker, "shaped a step", [&] { return made->shape(step, sample); });
+    const StepShape shape =
+        call_plugin(speaker, "shaped a step", [&] { return made->shape(step, sample); });
+    const auto is_count = [](std::int64_t n) { return n >= 1 && n <= INT32_MAX; };
+    if (is_count(shape.batch) && (shape.microbatch == 0 || is_count(shape.microbatch)) &&
+        std::ranges::all_of(shape.sizes, is_count))
+      return shape;
+    throw Error(attributed(
+        speaker,
+        {Stage::options, "plugin.fault", "",
+         fmt::format("its shape of step {} is batch = {}, microbatch = {}, sizes = {{{}}}", step,
+                     shape.batch, shape.microbatch, fmt::join(shape.sizes, ", ")),
+         "mend its shape(): a batch and sizes of 1 sequence at least; a microbatch too, or 0 for "
+         "the whole batch (meshwright/microbatch.h)"}));
   };
   return policy;
 }
