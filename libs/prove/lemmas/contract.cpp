@@ -119,6 +119,28 @@ std::vector<Fault> check_adjoint(WholeOp& whole) {
   return faults;
 }
 
+std::vector<Fault> check_constant(WholeOp& whole) {
+  constexpr double distance = 1e-7;  // so small that hardly an element crosses a step of a rounding
+  std::vector<Fault> faults;
+  const Op& op = whole.op();
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (!whole.graph().value(op.inputs[i].value).needs_grad) continue;
+    OpCase c = whole.whole();
+    c.inputs[i] = c.inputs[i] + distance * whole.normal(c.inputs[i].sizes());
+    const Made made = lemmas::forward(c);
+    for (std::size_t k = 0; k < op.outputs.size(); ++k) {
+      if (!whole.graph().value(op.outputs[k]).needs_grad ||
+          at::equal(made.outputs.at(k), whole.made().outputs[k]))
+        continue;
+      faults.push_back({Piece::backward,
+                        fmt::format("its traits say that it is not differentiable, and output {} "
+                                    "changes with {}, whose gradient would be lost",
+                                    k, whole.input_name(i))});
+    }
+  }
+  return faults;
+}
+
 namespace {
 
 class Contract {

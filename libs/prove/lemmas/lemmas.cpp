@@ -15,8 +15,10 @@
 #include <tuple>
 #include <typeinfo>
 
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/optimizer.h"
+#include "meshwright/reduction_hook.h"
 #include "prove/lemmas/parts.h"
 #include "prove/lemmas/updates.h"
 
@@ -120,8 +122,8 @@ void say(const Op& op, const std::string& cut, std::vector<Fault> faults, const 
 
 class Checker {
  public:
-  Checker(const Graph& graph, const LemmaOptions& options, LemmaReport& report)
-      : graph_(graph), options_(options), report_(report) {}
+  Checker(const Graph& graph, const LemmaOptions& options, bool trains, LemmaReport& report)
+      : graph_(graph), options_(options), trains_(trains), report_(report) {}
 
   void parts(const Group& group, bool backward, int count) {
     for (const std::vector<SmallAxis>& axes : all_axes_of(graph_, group)) {
@@ -140,7 +142,8 @@ class Checker {
   }
 
   void adjoint(int op, bool backward) {
-    if (!backward || !graph_.traits(op).differentiable) return;
+    const bool differentiable = graph_.traits(op).differentiable;
+    if (!(differentiable ? backward : trains_)) return;
     const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
     if (is_straight_through(what)) {
       leave_out(
@@ -150,29 +153,41 @@ class Checker {
       return;
     }
     const std::vector<SmallAxis> axes;
-    take(op, axes, "adjoint", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
-      if (whole.whole().inputs.empty()) return;
-      if (bound.relative > Bound{}.relative) {
-        outcome.not_checked.push_back(fmt::format(
-            "the derivative of the op {} was not tried, because the op does not work in fp64",
-            whole.op().kind()));
-        return;
-      }
-      say(whole.op(), "", check_adjoint(whole),
-          "mend its backward; an op whose gradient is meant to be no derivative says so "
-          "(meshwright/autograd_op.h)",
-          outcome);
-    });
+    take(op, axes, "adjoint", differentiable ? 1 : 0,
+         [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
+           if (whole.whole().inputs.empty()) return;
+           if (bound.relative > Bound{}.relative) {
+             outcome.not_checked.push_back(fmt::format(
+                 "the derivative of the op {} was not tried, because the op does not work in fp64",
+                 whole.op().kind()));
+             return;
+           }
+           if (!differentiable) {
+             say(whole.op(), "", check_constant(whole),
+                 "declare it differentiable, or its results without a gradient (Graph::Output)",
+                 outcome);
+             return;
+           }
+           say(whole.op(), "", check_adjoint(whole),
+               "mend its backward; an op whose gradient is meant to be no derivative says so "
+               "(meshwright/autograd_op.h)",
+               outcome);
+         });
   }
 
-  void loss(int op, bool backward) {
+  // Microbatches cut a batch in time.
+  void microbatches(int op, bool backward) {
     static const Dim batch("batch");
     const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
     const std::vector<int> losses = graph_.losses();
     const bool is_loss = std::any_of(what.outputs.begin(), what.outputs.end(), [&](int value) {
       return std::find(losses.begin(), losses.end(), value) != losses.end();
     });
-    if (!is_loss) return;
+    if (!is_loss) {
+      if (options_.microbatches && what.has(batch) && !contains(what.whole, batch))
+        parts({op, {"batch"}, {}, false, false}, backward, 0);
+      return;
+    }
     if (!what.has(batch) || contains(what.whole, batch)) {
       leave_out(
           fmt::format("the op {} was not tried on parts of a batch, because its loss is that of "
@@ -274,6 +289,7 @@ class Checker {
 
   const Graph& graph_;
   const LemmaOptions& options_;
+  const bool trains_;
   LemmaReport& report_;
   std::map<std::string, int> of_class_;  // by class, dims and lemma: how many were tried
 };
@@ -289,8 +305,16 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 void check_rules(const std::vector<Program>& stages, LemmaReport& report) {
   std::set<std::tuple<const void*, const void*, const void*>> seen;
+  std::set<std::string> hooks;
   for (const Program& program : stages) {
     for (const Bucket& bucket : program.buckets) {
+      const auto& hook = bucket.hook;
+      if (hook && hook->exact(shape_of(program, bucket, program.first())) &&
+          hooks.insert(hook->name()).second)
+        report.not_checked.push_back(
+            fmt::format("the reduction hook {}, which says that its sums are exact, was not tried, "
+                        "because it runs on several ranks alone: mw.verify runs it",
+                        hook->name()));
       if (!bucket.rule) continue;
       const UpdateRule& rule = *bucket.rule;
       if (!seen.insert({rule.direction, rule.whole, rule.apply}).second) continue;
@@ -331,7 +355,8 @@ LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
     bool& backward = ops[lemma.op];
     backward = backward || lemma.piece != Piece::forward;
   }
-  lemmas::Checker checker(graph, options, report);
+  const bool trains = std::ranges::any_of(ops, [](const auto& one) { return one.second; });
+  lemmas::Checker checker(graph, options, trains, report);
   for (const auto& [op, backward] : ops) {
     throw_if_stopped();
     checker.alone(op, backward);
@@ -344,7 +369,7 @@ LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
   }
   for (const auto& [op, backward] : ops) {
     throw_if_stopped();
-    checker.loss(op, backward);
+    checker.microbatches(op, backward);
   }
   report.seconds = lemmas::seconds_since(begin);
   return report;
@@ -355,6 +380,7 @@ LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<L
   const auto begin = std::chrono::steady_clock::now();
   LemmaReport report;
   if (stages.empty()) return report;
+  options.microbatches = stages.front().microbatches > 1;
   options.permuted.clear();
   for (const auto& [dim, order] : stages.front().token_permutation) options.permuted.push_back(dim);
   report = check_lemmas(*stages.front().graph, list, options);

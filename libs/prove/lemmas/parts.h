@@ -51,6 +51,9 @@ bool is_straight_through(const Op& op);
 // two points is no fault. Not of counts that no loss moves (ExpertLoad).
 std::vector<Fault> check_adjoint(WholeOp& whole);
 
+// Of an op without a derivative: that no result which has a gradient changes with an input that has.
+std::vector<Fault> check_constant(WholeOp& whole);
+
 // Holds what OpCall promises: a gradient is written into the tensor that is given for it, or added
 // to what is there; one that overwrites a saved input is the same; forward in place is the same,
 // in the input's own storage; a result without a gradient counts as one of zeros; nothing that a

@@ -122,6 +122,10 @@ WholeOp::WholeOp(const Graph& graph, int op, const std::map<Dim, std::int64_t>& 
                                      value.name, fmt::join(output.sizes(), ", "),
                                      fmt::join(names_of(value.dims), ", "),
                                      fmt::join(shape_of(value.dims), ", ")));
+    const at::ScalarType needed = value.scalar == Scalar::index ? at::kLong : type_;
+    if (output.scalar_type() != needed)
+      throw WrongResults(fmt::format("{} has the dtype {}, where {} is needed", value.name,
+                                     c10::toString(output.scalar_type()), c10::toString(needed)));
     if (!output.is_floating_point()) {
       seeds_.emplace_back();
       continue;
