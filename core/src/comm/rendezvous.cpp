@@ -18,6 +18,7 @@
 #include "comm/rank_threads.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/threads.h"
 #include "meshwright/world.h"
 
@@ -88,7 +89,7 @@ void run_one(CommunicatorSource& source, int rank, int threads,
   at::set_num_threads(threads);
   calls.take_thread();
   RankContext context{rank, source.ranks(), &source};
-  std::string reason = "unknown exception";
+  std::string reason = thrown_text();
   try {
     body(context);
     calls.ends(false);

@@ -2,6 +2,7 @@
 #include "run/executor.h"
 
 #include <ATen/core/grad_mode.h>
+#include <cxxabi.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <stdexcept>
 
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 
@@ -207,17 +209,25 @@ void Executor::run(Lowered& l, Microbatch& m) {
   if (copies_.any()) touch(l, m);
   const Ledger::Scope scope(ledger_, Category::activations);
   if (!l.idle) {
-    try {
-      carry_out(l, m);
-    } catch (const std::exception& thrown) {
-      const auto* error = dynamic_cast<const Error*>(&thrown);
-      Problem said = error == nullptr ? problem_of(thrown) : error->problems().front();
+    const auto fail = [&](Problem said) {
       if (!l.op && said.code != "memory.exceeded") throw;
       said.stage = Stage::run;
       said.message = fmt::format("{} (in the {} of {}{})", said.message,
                                  l.op ? name_of(l.op->piece) : name_of(l.code), l.said->label,
                                  m.number < 0 ? "" : fmt::format(", microbatch {}", m.number));
       throw Error(std::move(said));
+    };
+    try {
+      carry_out(l, m);
+    } catch (const Error& error) {
+      fail(error.problems().front());
+    } catch (const std::exception& thrown) {
+      fail(problem_of(thrown));
+    } catch (const abi::__forced_unwind&) {
+      throw;
+    } catch (...) {
+      fail({Stage::run, "plugin.fault", "", "the op threw " + thrown_text(),
+            "mend the op's kernel"});
     }
   }
   if (ledger_.over_limit()) {  // an accelerator's allocator cannot throw where it is asked

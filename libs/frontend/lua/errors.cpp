@@ -82,21 +82,47 @@ void push_error(lua_State* lua, const Error& error) {
   lua_setmetatable(lua, -2);
 }
 
+namespace {
+
+// What a script raised, in words: never an address.
+std::string raised_text(lua_State* lua, int index) {
+  const int type = lua_type(lua, index);
+  const bool prints = luaL_getmetafield(lua, index, "__tostring") != LUA_TNIL;
+  if (prints) lua_pop(lua, 1);
+  if (prints || type < LUA_TTABLE) {
+    std::string text = luaL_tolstring(lua, index, nullptr);
+    lua_pop(lua, 1);
+    return text;
+  }
+  try {
+    if (type == LUA_TTABLE) {
+      const Json table = to_json(lua, index, "error");
+      for (const char* key : {"message", "msg"}) {
+        if (table.contains(key) && table.at(key).is_string()) return table.at(key);
+      }
+      return lua_text(table);
+    }
+  } catch (const Error&) {  // it holds what no value can
+  }
+  return fmt::format("a {}", lua_typename(lua, type));
+}
+
+}  // namespace
+
 Error take_error(lua_State* lua) {
   if (const auto* error = static_cast<const Error*>(luaL_testudata(lua, -1, error_type))) {
     Error copy = *error;
     lua_pop(lua, 1);
     return copy;
   }
-  const char* text = luaL_tolstring(lua, -1, nullptr);
-  Error error(Stage::script, "script.error", "", text);
-  lua_pop(lua, 2);
+  Error error(Stage::script, "script.error", "", raised_text(lua, -1));
+  lua_pop(lua, 1);
   return error;
 }
 
 int add_trace(lua_State* lua) {
   if (luaL_testudata(lua, 1, error_type) != nullptr) return 1;
-  Problem problem{Stage::script, "script.error", "", luaL_tolstring(lua, 1, nullptr)};
+  Problem problem{Stage::script, "script.error", "", raised_text(lua, 1)};
   std::vector<std::string> places;
   lua_Debug frame;
   // Lua goes to a level from the top each time: all of an endless recursion's would take minutes.

@@ -1,10 +1,12 @@
 // Functions for Lua that may throw.
 #pragma once
 
+#include <cxxabi.h>
 #include <lua.hpp>
 #include <optional>
 
 #include "lua/state.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -21,6 +23,12 @@ int guarded(lua_State* lua) {
     caught = error;
   } catch (const std::exception& error) {
     caught = Error(problem_of(error));
+  } catch (void*) {  // Lua's own exception is a pointer
+    throw;
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    caught = Error(Stage::run, "run.exception", "", thrown_text());
   }
   push_error(lua, *caught);
   return lua_error(lua);
