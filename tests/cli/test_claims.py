@@ -90,6 +90,68 @@ class Claims(ProgramCase):
                 self.assertEqual(problems[0]["code"], "prove.lemma" if fault == "shorter" else "plugin.fault")
                 self.assertIn(words, problems[0]["message"])
 
+    def amiss(self, faults, more="", code="plugin.fault"):
+        """Each fault of the op `amiss` is refused in one sentence, with its words."""
+        found = self.problems(*[f'with = function(x) return x:amiss "{fault}" end{more}' for fault in faults])
+        for (fault, words), problems in zip(faults.items(), found):
+            with self.subTest(fault):
+                self.assertEqual({problem["code"] for problem in problems}, {code}, problems)
+                self.assertIn(words, problems[0]["message"])
+                self.assertIn("amiss", problems[0]["message"])
+                self.assertTrue(problems[0]["hint"])
+
+    def test_costs_that_nothing_has(self):
+        self.amiss({"flops": "flops = nan", "executed": "executed = inf", "bytes": "bytes = -1",
+                    "workspace": "workspace = 9.2", "less workspace": "workspace = -1", "kernels": "kernels = -5"})
+        hooks = {"bytes": "bytes = -100", "kept": "kept = -1073741824", "flops": "flops = nan"}
+        *found, right = self.problems(*[f'{LLAMA}, plan = {{ dp {{ 2, hook = claims.prices "{fault}" }} }}'
+                                        for fault in [*hooks, "none"]])
+        self.assertEqual(right, [])
+        for words, (problem,) in zip(hooks.values(), found):
+            with self.subTest(words):
+                self.assertEqual((problem["stage"], problem["code"]), ("plan", "plugin.fault"))
+                self.assertIn(words, problem["message"])
+
+    def test_traits_beyond_the_op(self):
+        self.amiss({"in place": "forward_in_place = 9, and it has 1 inputs",
+                    "reads nothing": "backward_reads_input of 0 entries", "saves more": "saved x over the dim nodim"})
+
+    def test_results_and_gradients_that_the_lemmas_see(self):
+        self.amiss({"integers": "has the dtype Long, where Double is needed",
+                    "truths": "has the dtype Bool, where Double is needed",
+                    "no derivative": "its traits say that it is not differentiable",
+                    "boom": "boom", "throws": "the integer 7"}, code="prove.lemma")
+        self.amiss({"throws in runs": "the op threw the integer 7 (in the forward of layers.0.amiss"}, ', precision = "fp32"')
+
+    def test_microbatches_are_a_cut_of_the_batch(self):
+        self.amiss({"mixes": "cut by batch"}, ", plan = {}, batch = 8, microbatch = 2", code="prove.lemma")
+        whole, = self.problems('with = function(x) return x:amiss "mixes" end, plan = {}, batch = 8')
+        self.assertEqual(whole, [])
+
+    def test_steps_of_no_size(self):
+        faults = {"sizes": "sizes = {5, -1}", "microbatch": "microbatch = -2", "batch": "batch = -8", "no batch": "batch = 0"}
+        *found, right = self.problems(*[f'{LLAMA}, batch = 8, plan = {{ dp(2) }}, microbatch = claims.shapes "{fault}"'
+                                        for fault in [*faults, "none"]])
+        self.assertEqual(right, [])
+        for words, (problem,) in zip(faults.values(), found):
+            with self.subTest(words):
+                self.assertEqual((problem["stage"], problem["code"], problem["key"]), ("options", "plugin.fault", "microbatch"))
+                self.assertIn(words, problem["message"])
+
+    def test_what_an_optimizer_says(self):
+        faults = {"lr": "its lr() is nan", "clip": "its clip() is -1", "no clip": "its clip() is nan",
+                  "twice": 'has two states named "m"', "no name": "has a state without a name"}
+        *found, right = self.problems(*[f'{LLAMA}, optimizer = claims.kept "{fault}"' for fault in [*faults, "none"]])
+        self.assertEqual(right, [])
+        for words, (problem,) in zip(faults.values(), found):
+            with self.subTest(words):
+                self.assertEqual((problem["stage"], problem["code"], problem["key"]), ("options", "plugin.fault", "optimizer"))
+                self.assertIn(words, problem["message"])
+
+    def test_hooks_are_not_tried(self):
+        proof = self.prove(f'{LLAMA}, plan = {{ dp {{ 2, hook = claims.prices "none" }} }}')
+        self.assertIn("the reduction hook prices, which says that its sums are exact, was not tried", proof["verdict"])
+
     def test_ids_that_the_vocabulary_does_not_have(self):
         faults = {"above": "sample 3: input 2 is 16", "below": "sample 3: input 2 is -1", "label": "sample 3: label 2 is -100"}
         *found, no_ids, tokens, right = self.problems(

@@ -224,6 +224,11 @@ class Commands(ProgramCase):
     def test_script_errors(self):
         error, = self.refused("e.x.y = 1", 2, "script.error")
         self.assertEqual(error["line"], 11)
+        for raised, said in (('{ msg = "too wide" }', "too wide"), ('{ message = "too deep", code = 3 }', "too deep"),
+                             ("{ code = 3 }", "{ code = 3 }"), ("print", "a function"),
+                             ('setmetatable({}, { __tostring = function() return "of its own" end })', "of its own")):
+            error, = self.refused(f"error({raised})", 2, "script.error")
+            self.assertEqual(error["message"], said)
         for script, problem, line in ((self.script(text="local x =\n"), "script.error", 2),
                                       ("scrpt.lua", "script.unreadable", None)):
             done = self.call("run", script, "--json")

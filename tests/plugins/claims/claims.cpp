@@ -1,15 +1,19 @@
 // What a plugin may say of itself and not keep: each is to be refused before it runs, or told.
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "meshwright/data.h"
 #include "meshwright/kernel.h"
+#include "meshwright/microbatch.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
+#include "meshwright/reduction_hook.h"
 
 namespace {
 
@@ -184,6 +188,134 @@ class Matrices final : public mw::Optimizer, public mw::ElementOp, public mw::Ma
   const Nothing nothing_{};
 };
 
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double inf = std::numeric_limits<double>::infinity();
+
+// A square whose cost, traits, results or kernel are amiss.
+class Amiss final : public mw::AutogradOp {
+ public:
+  explicit Amiss(std::string fault) : fault_(std::move(fault)) {}
+  std::string kind() const override { return "amiss"; }
+  mw::OpTraits traits(const mw::Op& op) const override {
+    mw::OpTraits traits = AutogradOp::traits(op);
+    if (fault_ == "in place") traits.forward_in_place = 9;
+    if (fault_ == "reads nothing") traits.backward_reads_input = {};
+    if (fault_ == "saves more") traits.saved = {{"x", {"nodim"}, 0, false}};
+    if (fault_ == "no derivative") traits.differentiable = false;
+    return traits;
+  }
+  Tensors compute(const mw::Op&, const mw::LocalDims& dims, const Tensors& in) const override {
+    const at::Tensor& x = in[0];
+    if (fault_ == "integers") return {x.to(at::kLong)};
+    if (fault_ == "truths") return {x > 0};
+    if (fault_ == "mixes") return {x - x.mean(0, true)};
+    const mw::LocalDim& ffn = dims.at("ffn");
+    cut_ = cut_ || ffn.size != ffn.global;
+    if (fault_ == "boom" && cut_) throw std::runtime_error("boom");
+    if (fault_ == "throws" && cut_) throw 7;
+    if (fault_ == "throws in runs" && x.scalar_type() == at::kFloat) throw 7;
+    return {x.square()};
+  }
+  mw::Cost cost(const mw::Op& op, mw::Piece piece, const mw::LocalDims& dims,
+                int element) const override {
+    mw::Cost cost = AutogradOp::cost(op, piece, dims, element);
+    if (fault_ == "flops") cost.flops = nan;
+    if (fault_ == "executed") cost.executed = inf;
+    if (fault_ == "bytes") cost.bytes = -1;
+    if (fault_ == "workspace") cost.workspace = std::numeric_limits<std::int64_t>::max();
+    if (fault_ == "less workspace") cost.workspace = -1;
+    if (fault_ == "kernels") cost.kernels = -5;
+    return cost;
+  }
+
+ private:
+  const std::string fault_;
+  mutable std::atomic<bool> cut_ = false;
+};
+
+class AmissOp final : public mw::BlockOp {
+ public:
+  static mw::Options options() { return mw::Options().text("fault", "").positional("fault"); }
+  explicit AmissOp(const mw::Values& values) : fault_(values.text("fault")) {}
+  std::vector<int> append(mw::Builder& b, const std::string& name,
+                          const std::vector<int>& x) const override {
+    const auto type = std::make_shared<Amiss>(fault_);
+    return b.append(b.op(name, type, {b.use(x[0])}), {{"", b.dims(x[0])}});
+  }
+
+ private:
+  const std::string fault_;
+};
+
+// Steps of sizes that no step has.
+class Shapes final : public mw::Microbatching {
+ public:
+  static mw::Options options() { return mw::Options().text("fault", "").positional("fault"); }
+  Shapes(const mw::Values& values, const mw::MicrobatchContext& context)
+      : fault_(values.text("fault")), batch_(context.batch) {}
+  mw::StepShape shape(std::int64_t, std::int64_t) const override {
+    if (fault_ == "sizes") return {batch_, 0, {batch_ / 2 + 1, -1}};
+    if (fault_ == "microbatch") return {batch_, -2};
+    return {fault_ == "no batch" ? 0 : fault_ == "batch" ? -8 : batch_, 2};
+  }
+
+ private:
+  const std::string fault_;
+  const std::int64_t batch_;
+};
+
+// Plain descent that says what it cannot mean, or keeps states that nobody can tell apart.
+class Kept final : public mw::Optimizer, public mw::ElementOp {
+ public:
+  static mw::Options options() { return mw::Options().text("fault", "").positional("fault"); }
+  explicit Kept(const mw::Values& values) : fault_(values.text("fault")) {}
+  double lr() const override { return fault_ == "lr" ? nan : 1e-2; }
+  double clip() const override { return fault_ == "clip" ? -1 : fault_ == "no clip" ? nan : 0; }
+  std::string name() const override { return "kept"; }
+  mw::UpdateRule rule(bool) const override {
+    mw::UpdateRule rule{.states = {"m"}, .apply = this};
+    if (fault_ == "twice") rule.states = {"m", "m"};
+    if (fault_ == "no name") rule.states = {""};
+    return rule;
+  }
+  void run(const mw::UpdateCall& call) const override {
+    call.parameter.add_(call.gradient, -call.lr * call.grad_scale);
+  }
+
+ private:
+  const std::string fault_;
+};
+
+// An all-reduce whose cost is amiss.
+class Prices final : public mw::ReductionHook {
+ public:
+  static mw::Options options() { return mw::Options().text("fault", "").positional("fault"); }
+  explicit Prices(const mw::Values& values) : fault_(values.text("fault")) {}
+  bool exact(const mw::BucketShape&) const override { return true; }
+  mw::ReductionCost cost(const mw::BucketShape& bucket) const override {
+    mw::ReductionCost cost;
+    cost.start.calls = {
+        {mw::Collective::all_reduce, fault_ == "bytes" ? -100 : bucket.elements * bucket.element}};
+    if (fault_ == "kept") cost.kept = -(1 << 30);
+    if (fault_ == "flops") cost.finish.flops = nan;
+    return cost;
+  }
+  std::unique_ptr<mw::BucketReduction> make(const mw::BucketShape&,
+                                            at::TensorOptions) const override {
+    return std::make_unique<Plain>();
+  }
+
+ private:
+  struct Plain final : mw::BucketReduction {
+    void start(at::Tensor gradient, mw::Communicator& ranks, mw::Purpose purpose) override {
+      pending = ranks.all_reduce(gradient, mw::Reduction::sum, purpose);
+    }
+    void finish() override { pending.wait(); }
+    mw::Pending pending;
+  };
+  const std::string fault_;
+};
+
 // Writes one id that it says it does not have, or says what no source has.
 class Ids final : public mw::TokenSource {
  public:
@@ -318,6 +450,10 @@ MESHWRIGHT_PLUGIN("claims", "1.0.0", "what says more than it keeps",
                   mw::optimizer<Matrices>("matrices", "a rule that lacks something"),
                   mw::data<Ids>("ids", "ids that nobody has"),
                   mw::model<Widening>("widening", "parameters that depend on the batch"),
+                  mw::microbatch<Shapes>("shapes", "steps of no size"),
+                  mw::optimizer<Kept>("kept", "states that nobody can tell apart"),
+                  mw::reduction_hook<Prices>("prices", "costs that nothing has"),
+                  mw::op<AmissOp>("amiss", "wrong in one thing"),
                   mw::op<PassesOp>("passes", "says that gradients pass"),
                   mw::op<Simple<Wider>>("wider", "a result of another dtype"),
                   mw::op<ThresholdOp>("threshold", "wrong where it is large"),
