@@ -1,4 +1,4 @@
-"""Completion in the shells themselves: bash, zsh and fish complete the program's command line with
+"""Completion in the shells themselves: bash and zsh complete the program's command line with
 the scripts that it prints."""
 import os
 import pathlib
@@ -37,7 +37,7 @@ CASES = [
     ("meshwright schedule quick", {"quickstart.lua"}, {"zb-h1"}),
     ("meshwright run quickstart.lua --communicator ", {"threads"}, {"quickstart.lua"}),
     ("meshwright plan --plugin-path fol", {"folder/"}, {"quickstart.lua"}),
-    ("meshwright completion ", {"bash", "zsh", "fish"}, {"run"}),
+    ("meshwright completion ", {"bash", "zsh"}, {"run"}),
     ("meshwright report runs.h5 -o quick", {"quickstart.lua"}, set()),
 ]
 BASH = r"""
@@ -109,12 +109,6 @@ class Completion(ProgramCase):
     def test_bash_takes_it_for_the_program_and_the_launcher(self):
         said = self.shell("bash", "-c", "source <(meshwright completion bash); complete -p meshwright")
         self.assertEqual(said.strip(), "complete -F _meshwright meshwright")
-
-    def test_fish(self):
-        source = "meshwright completion fish | source; complete -C $argv[1]"
-        self.offers(lambda line: {given.split("\t")[0] for given in self.shell("fish", "-c", source, line).splitlines()})
-        shown = self.shell("fish", "-c", source, "meshwright runs ex")
-        self.assertRegex(shown, r"^export\t\w+")
 
     def test_zsh(self):
         if not shutil.which("zsh"):

@@ -3,6 +3,7 @@
 
 #include <iterator>
 #include <memory>
+#include <stdexcept>
 
 #include "lua/guarded.h"
 #include "lua/script.h"
@@ -119,16 +120,12 @@ Json call_library(const std::string& name, const Json& value,
   lua_setfield(lua, -2, "meshwright.format");
   lua_getglobal(lua, "require");
   lua_pushstring(lua, ("meshwright." + name).c_str());
-  bool done = lua_pcall(lua, 1, 1, 0) == LUA_OK;
-  if (done) {
-    push_view(lua, value);
-    done = lua_pcall(lua, 1, 1, 0) == LUA_OK;
-  }
-  if (done) return to_json(lua, -1, name);
-  const Error error = take_error(lua);
-  if (error.problems().front().code != "script.error") throw error;  // of a function of ours
-  throw Error(Stage::environment, "kit.templates", "", error.problems().front().message,
-              "build or install again");
+  if (lua_pcall(lua, 1, 1, 0) != LUA_OK)
+    throw Error(Stage::environment, "kit.templates", "", take_error(lua).problems().front().message,
+                "build or install again");
+  push_view(lua, value);
+  if (lua_pcall(lua, 1, 1, 0) == LUA_OK) return to_json(lua, -1, name);
+  throw std::runtime_error(take_error(lua).problems().front().message);
 }
 
 }  // namespace mw
