@@ -8,6 +8,7 @@
 #include <set>
 
 #include "app/runs_rows.h"
+#include "app/texts.h"
 #include "common/run_timing.h"
 #include "meshwright/engine/text.h"
 #include "record/run_result.h"
@@ -15,8 +16,6 @@
 
 namespace mw {
 namespace {
-
-constexpr std::size_t most_columns = 5;  // of runs; more are rows
 
 // A line of the comparison: what each run has.
 struct Compared {
@@ -186,55 +185,6 @@ Json delta(const Json& one, const Json& other) {
   return number_or_null((to - from) / std::abs(from));
 }
 
-std::string value_text(const Compared& line, std::size_t run, std::size_t baseline, bool results) {
-  const Json& value = line.values[run];
-  if (!results) {
-    if (value.is_null()) return "-";
-    return value.is_string() ? value.get<std::string>() : json_text(value);
-  }
-  std::string text = field_text(line.key, value);
-  const Json change = delta(line.values[baseline], value);
-  if (run != baseline && !change.is_null() && line.key != "ranks" && line.key != "steps")
-    text += fmt::format(" ({:+.1f} %)", 100 * change.get<double>());
-  return text;
-}
-
-std::string text_of(const std::vector<RunRow>& rows, const std::vector<Compared>& lines,
-                    std::size_t baseline, bool results) {
-  const auto name = [&](std::size_t run) {
-    return rows[run].entry.name + (results && run == baseline ? " (baseline)" : "");
-  };
-  if (rows.size() <= most_columns) {
-    std::vector<std::string> header{""};
-    std::vector<std::size_t> right;
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      header.push_back(name(r));
-      if (results) right.push_back(r + 1);
-    }
-    TextTable table(header, right);
-    for (const Compared& line : lines) {
-      std::vector<std::string> cells{line.key};
-      for (std::size_t r = 0; r < rows.size(); ++r)
-        cells.push_back(value_text(line, r, baseline, results));
-      table.add(std::move(cells));
-    }
-    return table.text("  ");
-  }
-  std::vector<std::string> header{""};
-  std::vector<std::size_t> right;
-  for (const Compared& line : lines) {
-    header.push_back(line.key);
-    if (results) right.push_back(header.size() - 1);
-  }
-  TextTable table(header, right);
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    std::vector<std::string> cells{name(r)};
-    for (const Compared& line : lines) cells.push_back(value_text(line, r, baseline, results));
-    table.add(std::move(cells));
-  }
-  return table.text("  ");
-}
-
 std::size_t baseline_of(const std::vector<RunRow>& rows, const std::string& wanted) {
   if (wanted.empty()) return 0;
   std::vector<std::string> names;
@@ -307,16 +257,8 @@ int compare_runs(const RunsArguments& arguments, Output& output) {
     for (const Json& value : line.values) deltas.push_back(delta(line.values[baseline], value));
     if (line.values[baseline].is_number()) json["deltas"][line.key] = deltas;
   }
-  const std::vector<std::string> notes = cautions(rows);
-  json["notes"] = notes;
-  if (!output.json()) {
-    std::string text = differing.empty()
-                           ? "the experiments do not differ\n"
-                           : "differ in\n" + text_of(rows, differing, baseline, false);
-    text += "\nresults\n" + text_of(rows, results, baseline, true);
-    for (const std::string& note : notes) text += "\n  " + readable_line(note);
-    output.text(text);
-  }
+  json["notes"] = cautions(rows);
+  if (!output.json()) output.text(from_library("runs_compare", json).get<std::string>());
   output.result(json);
   return 0;
 }

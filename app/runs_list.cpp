@@ -3,38 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <optional>
 
 #include "app/runs_rows.h"
+#include "app/texts.h"
 #include "lua/script.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {
-
-constexpr std::size_t widest_mix = 48;
-
-// In the reader's time zone; the JSON has UTC.
-std::string local_time(const Json& created) {
-  if (!created.is_string()) return "-";
-  std::tm utc{};
-  if (::strptime(created.get<std::string>().c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc) == nullptr)
-    return created.get<std::string>();
-  const std::time_t at = ::timegm(&utc);
-  std::tm local{};
-  ::localtime_r(&at, &local);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local);
-  return text;
-}
-
-std::string cut_to(const std::string& text, std::size_t most) {
-  if (text.size() <= most) return text;
-  std::size_t end = most - 1;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "…";
-}
 
 // Rows that lack a field which the condition computes with are none of those wanted; how many there
 // are is said.
@@ -81,23 +58,6 @@ void sort_by(std::vector<RunRow>& rows, const std::string& key, bool reverse) {
   for (auto& [value, row] : keyed) rows.push_back(std::move(row));
 }
 
-std::string table_of(const std::vector<RunRow>& rows) {
-  TextTable table({"name", "mix", "status", "steps", "loss", "tokens/s", "peak", "when", "file"},
-                  {3, 4, 5, 6});
-  std::string reasons;
-  for (const RunRow& row : rows) {
-    const auto text = [&](const char* field) { return field_text(field, row.fields[field]); };
-    table.add({text("name"), cut_to(text("mix"), widest_mix), text("status"), text("steps"),
-               text("loss"), text("tokens_per_second"), text("peak_bytes"),
-               local_time(row.fields["created"]), text("path")});
-    if (row.fields["reason"].is_string())
-      reasons +=
-          readable_line(fmt::format("{}: {}: {}", text("name"), text("status"), text("reason"))) +
-          '\n';
-  }
-  return table.text() + (reasons.empty() ? "" : "\n" + reasons);
-}
-
 int list_runs(const RunsArguments& arguments, Output& output) {
   std::vector<RunRow> rows = rows_of(runs_of(arguments.files));
   const std::size_t all = rows.size();
@@ -107,15 +67,17 @@ int list_runs(const RunsArguments& arguments, Output& output) {
   } else if (arguments.reverse) {
     std::reverse(rows.begin(), rows.end());
   }
+  Json fields = Json::array();
   for (const RunRow& row : rows) {
     Json line = {{"kind", "run"}};
     line.update(row.fields);
     output.result(line);
+    fields.push_back(row.fields);
   }
   if (!output.json())
     output.text(rows.empty()
                     ? fmt::format("none of {}", plural(static_cast<std::int64_t>(all), "run"))
-                    : table_of(rows));
+                    : from_library("runs_list", fields).get<std::string>());
   return 0;
 }
 

@@ -45,9 +45,6 @@ void reading(const std::filesystem::path& file, const std::function<void()>& rea
 // What a dotted key leads to; null if it leads nowhere.
 Json field_at(const Json& fields, const std::string& key);
 
-// Shows the account of a step of the run. Throws Error (options) if none was taken.
-void show_where(const RunEntry& entry, Output& output);
-
 // A run's line of text: name, mix, what became of it, its loss, speed and peak.
 std::string line_of(const Json& result);
 

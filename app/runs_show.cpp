@@ -1,4 +1,4 @@
-// `meshwright runs show`: all that a run file says of its run.
+// `meshwright runs show`: all that a run file says of its run, or where the seconds of a step went.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,17 +6,14 @@
 #include <tuple>
 
 #include "app/runs_rows.h"
+#include "app/texts.h"
 #include "common/run_timing.h"
-#include "meshwright/engine/text.h"
-#include "meshwright/options.h"
+#include "meshwright/error.h"
+#include "record/account.h"
 #include "record/run_result.h"
 
 namespace mw {
 namespace {
-
-std::string bytes_or_dash(std::int64_t bytes) {
-  return bytes < 0 ? "-" : format_bytes(static_cast<double>(bytes));
-}
 
 Json bytes_or_null(std::int64_t bytes) {
   return bytes < 0 ? Json() : Json(bytes);
@@ -73,122 +70,65 @@ std::map<SentKey, Sent> sent_of(RunReader& reader) {
   return most;
 }
 
-std::string experiment_text(const Json& experiment) {
-  TextTable table({"", ""});
-  for (const auto& [key, value] : leaves(experiment)) {
-    if (value.is_null()) continue;
-    table.add({key, value.is_string() ? value.get<std::string>() : json_text(value)});
+// What people are told beside `json`.
+Json for_people(const RunEntry& entry, RunReader& reader, const Json& json) {
+  const RunTiming timing = read_timing(reader.result());
+  Json told = {{"run", json},
+               {"mix", reader.head().mix()},
+               {"kept", reader.result()},
+               {"numbers", run_numbers(reader)},
+               {"disturbance", disturbance_text(timing)},
+               {"disturbed", timing.disturbed},
+               {"account", reader.table("account").rows > 0},
+               {"sent", Json::array()},
+               {"events", Json::array()}};
+  // A run folder's machine.json is more than the file's host.
+  const auto machine = entry.folder / "machine.json";
+  std::error_code error;
+  if (!entry.folder.empty() && std::filesystem::exists(machine, error))
+    told["machine"] = machine.string();
+  for (const auto& [key, use] : sent_of(reader)) {
+    const auto& [axis, op, phase] = key;
+    told["sent"].push_back({axis, op, phase, use.calls, bytes_or_null(use.bytes.measured),
+                            bytes_or_null(use.bytes.predicted)});
   }
-  return table.text("  ");
-}
-
-std::string events_text(RunReader& reader) {
   const Table events = reader.table("events");
-  std::string text;
   const auto kind = events.texts("kind"), message = events.texts("message");
   const auto step = events.integers("step");
   for (std::size_t r = 0; r < kind.size(); ++r)
-    text += fmt::format("  step {}: {}: {}\n", step[r], kind[r], message[r]);
-  return text;
-}
-
-std::string head_text(const RunEntry& entry, const RunHead& head) {
-  std::string text = readable_line(fmt::format("{}: {}", entry.name, entry.status));
-  if (!entry.reason.empty()) text += ": " + readable_line(entry.reason);
-  text += '\n';
-  const auto line = [&](const char* what, const std::string& value) {
-    if (!value.empty()) text += fmt::format("  {:10}{}\n", what, readable_line(value));
-  };
-  line("file", entry.path.string());
-  line("mix", head.mix());
-  line("hash", head.hash);
-  line("plan hash", head.plan_hash);
-  line("seed", std::to_string(head.seed));
-  line("created", head.created);
-  line("machine", head.host);
-  line("sweep", entry.sweep);
-  for (const auto& [key, value] : entry.values) line("", fmt::format("{} = {}", key, value));
-  std::vector<std::string> versions;
-  if (head.versions.is_object()) {
-    for (const auto& [name, version] : head.versions.items())
-      versions.push_back(fmt::format(
-          "{} {}", name, version.is_string() ? version.get<std::string>() : json_text(version)));
-  }
-  line("versions", join(versions));
-  return text;
-}
-
-// A run folder's machine.json is more than the file's host.
-std::string machine_text(const RunEntry& entry) {
-  if (entry.folder.empty()) return "";
-  std::error_code error;
-  const auto file = entry.folder / "machine.json";
-  return std::filesystem::exists(file, error)
-             ? fmt::format("  machine's own file: {}\n", file.string())
-             : "";
-}
-
-std::string result_text(const Json& numbers, const RunTiming& timing) {
-  TextTable table({"", ""}, {1});
-  for (const char* field :
-       {"steps", "first_loss", "loss", "grad_norm", "step_seconds", "tokens_per_second",
-        "cpu_seconds_per_step", "mfu", "bubble_fraction", "startup_seconds"})
-    table.add({field, field_text(field, numbers[field])});
-  table.add({"others_cores", field_text("others_cores", numbers["others_cores"])});
-  std::string text = table.text("  ");
-  if (const std::string why = disturbance_text(timing); !why.empty())
-    text += fmt::format("  {}{}\n", why,
-                        timing.disturbed ? "; its wall seconds are not the machine's own" : "");
-  return text;
+    told["events"].push_back({step[r], kind[r], message[r]});
+  return told;
 }
 
 void show(const RunEntry& entry, Output& output) {
   RunReader reader(entry.path);
-  const RunHead head = reader.head();
-  const Json numbers = run_numbers(reader);
-  const Json experiment = experiment_of(reader);
-  const Json kept = reader.result();
-  const auto memory = memory_beside(reader);
-  const auto sent = sent_of(reader);
-
   Json json = run_result(reader, entry);
   json["kind"] = "run";
   json["memory_beside_predicted"] = Json::object();
-  for (const auto& [name, sizes] : memory) {
+  for (const auto& [name, sizes] : memory_beside(reader)) {
     json["memory_beside_predicted"][name] = {{"bytes", bytes_or_null(sizes.measured)},
                                              {"predicted_bytes", bytes_or_null(sizes.predicted)}};
   }
-  if (!output.json()) {
-    std::string text = head_text(entry, head) + machine_text(entry);
-    text += "\nexperiment\n" + experiment_text(experiment);
-    if (kept.is_object() && kept.contains("plan") && kept["plan"].is_string())
-      text += "\n" + kept["plan"].get<std::string>();
-    text += "\nresult\n" + result_text(numbers, read_timing(kept));
-    if (!memory.empty()) {
-      TextTable table({"memory", "measured", "predicted"}, {1, 2});
-      for (const auto& [name, sizes] : memory)
-        table.add({name, bytes_or_dash(sizes.measured), bytes_or_dash(sizes.predicted)});
-      text += "\n" + table.text("  ");
-    }
-    if (!sent.empty()) {
-      TextTable table({"axis", "op", "phase", "calls", "bytes a rank and step", "predicted"},
-                      {3, 4, 5});
-      for (const auto& [key, use] : sent) {
-        table.add({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::to_string(use.calls),
-                   bytes_or_dash(use.bytes.measured), bytes_or_dash(use.bytes.predicted)});
-      }
-      text += "\n" + table.text("  ");
-    }
-    if (reader.table("account").rows > 0)
-      text += fmt::format("\n  account: where the seconds of a step went: runs show {} --where\n",
-                          entry.path.string());
-    if (kept.is_object() && kept.contains("experts") && kept["experts"].contains("note"))
-      text += fmt::format("\n  {}\n", kept["experts"]["note"].get<std::string>());
-    if (const std::string events = events_text(reader); !events.empty())
-      text += "\nevents\n" + events;
-    output.text(text);
-  }
+  if (!output.json())
+    output.text(from_library("runs_show", for_people(entry, reader, json)).get<std::string>());
   output.result(json);
+}
+
+// Throws Error (options) if no account was taken of a step.
+void show_where(const RunEntry& entry, Output& output) {
+  RunReader reader(entry.path);
+  const std::optional<Account> account = read_account(reader);
+  if (!account)
+    throw Error(
+        Stage::options, "account.missing", "",
+        fmt::format("run file {}: no account was taken of any of its steps", entry.path.string()),
+        "set account = true in the experiment, or --set account=true, and run it again");
+  Json json = {{"kind", "account"}, {"name", entry.name}, {"mix", reader.head().mix()}};
+  json.update(account->to_json());
+  output.result(json);
+  if (output.json()) return;
+  json["together"] = account->whole.to_json();
+  output.text(from_library("account", json).get<std::string>());
 }
 
 int show_run(const RunsArguments& arguments, Output& output) {
