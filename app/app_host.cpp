@@ -12,8 +12,8 @@
 #include "app/joined.h"
 #include "app/model_text.h"
 #include "app/plan_changes.h"
-#include "app/progress.h"
 #include "app/runs_rows.h"
+#include "app/texts.h"
 #include "app/verbs.h"
 #include "app/what_if.h"
 #include "common/files.h"
@@ -62,45 +62,6 @@ const std::vector<ResultField>& result_fields(const std::string& kind) {
 
 namespace {
 
-constexpr std::size_t most_keys = 3;
-
-// The keys of an experiment by their dotted names. Its plan is not among them: a line has the mix.
-std::map<std::string, Json> keys_of(const Json& row) {
-  static const std::vector<std::string> of_run = keys_of_run();
-  std::map<std::string, Json> keys;
-  for (const auto& [key, value] : leaves(row.value("experiment", Json::object()))) {
-    const std::string first = key.substr(0, key.find_first_of(".["));
-    const bool told = first == "plan" || std::count(of_run.begin(), of_run.end(), first) > 0;
-    if (!told) keys[key] = value;
-  }
-  return keys;
-}
-
-// "batch = 32, model.layers = 4": where the experiment is not that of the first row.
-std::string keys_apart(const Json& row, const Json& first) {
-  const std::map<std::string, Json> own = keys_of(row), before = keys_of(first);
-  std::vector<std::string> texts;
-  for (const auto& [key, value] : own) {
-    const auto same = before.find(key);
-    if (same == before.end() || same->second != value)
-      texts.push_back(fmt::format("{} = {}", key, describe(value)));
-  }
-  for (const auto& [key, value] : before)
-    if (own.count(key) == 0) texts.push_back(fmt::format("{} = nil", key));
-  if (texts.size() > most_keys) {
-    const std::size_t more = texts.size() - most_keys;
-    texts.resize(most_keys);
-    texts.push_back(fmt::format("{} more", more));
-  }
-  return join(texts);
-}
-
-std::string predicted_step(const Json& row) {
-  if (!row.contains("step_seconds")) return "";
-  const double seconds = row["step_seconds"].get<double>();
-  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
-}
-
 // Puts more behind a result's summary for people, with an empty line between.
 void add_text(Json& result, const std::string& more) {
   result["text"] = result["text"].get<std::string>() + "\n" + more;
@@ -121,39 +82,8 @@ Json AppHost::row_of(const Json& result) const {
   return row;
 }
 
-// A table with a line for each row but the first, which is shown whole, and a line that says how
-// all of them are.
 std::string AppHost::list_of(const std::vector<Json>& rows) const {
-  const Json& first = rows.front();
-  const auto differs = [&](const char* key) {
-    return std::any_of(rows.begin(), rows.end(), [&](const Json& row) {
-      return row.value(key, Json()) != first.value(key, Json());
-    });
-  };
-  const bool machines = differs("priced_for");
-  std::vector<std::string> header = {"plan", "mix", "other than the first", "step", "tokens/s",
-                                     "peak", ""};
-  if (machines) header.emplace_back("on");
-  TextTable table(header, {3, 4, 5});
-  for (std::size_t i = 1; i < rows.size(); ++i) {
-    const Json& row = rows[i];
-    const std::string mix = row.value("plan", ""), name = row.value("name", mix);
-    std::vector<std::string> cells = {row.value("plan_hash", ""),
-                                      name == mix ? mix : fmt::format("{}: {}", name, mix),
-                                      keys_apart(row, first),
-                                      predicted_step(row),
-                                      row.contains("tokens_per_second")
-                                          ? format_count(row["tokens_per_second"].get<double>())
-                                          : "",
-                                      format_bytes(row["peak_bytes"].get<double>()),
-                                      row.value("fits", true) ? "" : "does not fit"};
-    if (machines) cells.push_back(row.value("priced_for", ""));
-    table.add(std::move(cells));
-  }
-  return fmt::format(
-      "\n{} more, a line each; print(plan) in the script shows one whole, and meshwright plan "
-      "SCRIPT --full all of them\n\n{}",
-      plural(static_cast<std::int64_t>(rows.size()) - 1, "plan"), table.text("  "));
+  return from_library("plans", {{"rows", rows}, {"of_run", keys_of_run()}});
 }
 
 namespace {
@@ -383,7 +313,7 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (options_.models) {
     const std::string name = experiment.plan->request.model->name();
     result = model_json(*experiment.plan->graph, name);
-    result["text"] = model_text(*experiment.plan->graph, name);
+    result["text"] = from_library("model", result);
     return result;
   }
   result = run_plan_verb(experiment,

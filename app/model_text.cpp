@@ -2,12 +2,12 @@
 #include "app/model_text.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "app/texts.h"
 #include "lua/settings.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
@@ -17,19 +17,6 @@
 namespace mw {
 
 namespace {
-
-// "0-3", "0, 2", "".
-std::string ranges_of(const std::set<int>& layers, int all) {
-  std::string text;
-  for (auto at = layers.begin(); at != layers.end();) {
-    const int first = *at;
-    int last = first;
-    for (++at; at != layers.end() && *at == last + 1; ++at) last = *at;
-    text += (text.empty() ? "" : ", ") +
-            (first == last ? std::to_string(first) : fmt::format("{}-{}", first, last));
-  }
-  return text == fmt::format("0-{}", all - 1) ? "all" : text;
-}
 
 std::string tail(const std::string& name) {
   return name.substr(name.rfind('.') + 1);
@@ -139,25 +126,6 @@ Json dims_json(const Graph& graph) {
   return list;
 }
 
-std::string in_brackets(const Json& names) {
-  std::vector<std::string> list = names.get<std::vector<std::string>>();
-  return "(" + join(list) + ")";
-}
-
-std::string operands(const Json& list) {
-  std::string text;
-  for (const Json& one : list) {
-    const std::string name = one.value("name", "");
-    text +=
-        (text.empty() ? "" : ", ") + (name.empty() ? "" : name + " ") + in_brackets(one["dims"]);
-  }
-  return text;
-}
-
-std::string layers_text(const Json& entry, int layers) {
-  return ranges_of(entry["layers"].get<std::set<int>>(), layers);
-}
-
 Json given_settings(const std::vector<std::string>& settings) {
   Json given = Json::object();
   for (const std::string& text : settings) {
@@ -187,37 +155,6 @@ Json model_json(const Graph& graph, const std::string& name) {
           {"parameters", parameters_json(graph)}};
 }
 
-std::string model_text(const Graph& graph, const std::string& name) {
-  const Json json = model_json(graph, name);
-  TextTable dims({"dim", "size", "parts", "from", "may be cut in", "whole in"}, {1});
-  for (const Json& dim : json["dims"]) {
-    const std::string like =
-        dim["like"].is_null() ? "" : fmt::format(", as {}", dim["like"].get<std::string>());
-    dims.add({dim["name"], std::to_string(dim["size"].get<std::int64_t>()),
-              (dim["even"].get<bool>() ? "even" : "any") + like, dim["from"],
-              join(dim["cut_in"].get<std::vector<std::string>>()),
-              join(dim["whole_in"].get<std::vector<std::string>>())});
-  }
-  TextTable ops({"op", "kind", "layers", "takes", "makes", "needs whole"});
-  for (const Json& op : json["ops"]) {
-    ops.add({op["name"], op["kind"], layers_text(op, graph.layers), operands(op["inputs"]),
-             operands(op["outputs"]), join(op["whole"].get<std::vector<std::string>>())});
-  }
-  TextTable parameters({"parameter", "dims", "shape", "elements", "layers", "init"}, {3});
-  for (const Json& one : json["parameters"]) {
-    std::string init = one["init"];
-    if (one.contains("std")) init += fmt::format(" {}", format_number(one["std"].get<double>()));
-    parameters.add(
-        {one["name"], in_brackets(one["dims"]),
-         fmt::format("{}", fmt::join(one["shape"].get<std::vector<std::int64_t>>(), " x ")),
-         std::to_string(one["elements"].get<std::int64_t>()), layers_text(one, graph.layers),
-         init});
-  }
-  return fmt::format("{}: {}, {} elements of parameters\n\n{}\n{}\n{}", name,
-                     plural(graph.layers, "layer"), graph.parameter_count(), dims.text("  "),
-                     ops.text("  "), parameters.text("  "));
-}
-
 int show_model(PluginRegistry& plugins, const std::string& name,
                const std::vector<std::string>& settings, Output& output) {
   static const std::map<std::string, std::int64_t> examples{
@@ -242,9 +179,10 @@ int show_model(PluginRegistry& plugins, const std::string& name,
   problems.throw_if_any();
   const std::int64_t batch = 1, sequence = 128;
   const Graph graph = model->build(batch, sequence, batch * sequence);
-  output.result(model_json(graph, model->name()));
+  const Json json = model_json(graph, model->name());
+  output.result(json);
   if (output.json()) return 0;
-  std::string text = model_text(graph, model->name());
+  std::string text = from_library("model", json);
   if (!made_up.empty())
     text += fmt::format("\nSizes of an example: {}; others with --set\n", join(made_up));
   output.text(text);

@@ -12,7 +12,6 @@ namespace mw {
 
 // A model's dims, ops and parameters; what layers have alike is said once.
 Json model_json(const Graph& graph, const std::string& name);
-std::string model_text(const Graph& graph, const std::string& name);
 
 // `plugins show --model NAME`: of options that are required and not set, a small example's sizes.
 int show_model(PluginRegistry& plugins, const std::string& name,

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <set>
 #include <string>
 
@@ -14,6 +12,7 @@
 #include "app/model_text.h"
 #include "app/option_text.h"
 #include "app/script_command.h"
+#include "app/texts.h"
 #include "lua/cluster_files.h"
 #include "lua/script.h"
 #include "meshwright/engine/plugin_call.h"
@@ -38,50 +37,6 @@ Json json_of(const PluginDescriptor& plugin, const std::string& file) {
   return line;
 }
 
-// How a script writes it; empty where a name in quotes is enough.
-std::string usage(const PluginDescriptor& plugin, const Registration& one) {
-  const bool own = plugin.count == 1 || std::string(one.name) == plugin.name;
-  const std::string name = own ? one.name : fmt::format("{}.{}", plugin.name, one.name);
-  const std::string found = fmt::format("local {0} = mw.plugins(\"{0}\")  …  ", plugin.name);
-  const bool in_program = &plugin == &built_in();
-  const std::string mw = constructor_of(one.kind, one.name);
-  switch (one.kind) {
-    case Kind::strategy:
-      return fmt::format("{}plan = {{ {} {{ … }} }}", found, name);
-    case Kind::model:
-    case Kind::data:
-    case Kind::optimizer:
-    case Kind::microbatch:
-    case Kind::lr_schedule: {
-      const std::string key = one.kind == Kind::lr_schedule ? "schedule" : name_of(one.kind);
-      if (in_program) return fmt::format("{} = mw.{} {{ … }}", key, mw);
-      return fmt::format("{}{} = {} {{ … }}", found, key, name);
-    }
-    case Kind::op:
-      return fmt::format("y = x:{} {{ … }} in a block of mw.model", one.name);
-    case Kind::cluster:
-      return fmt::format("cluster = mw.cluster({})", quote(one.name));
-    case Kind::recompute:
-      return fmt::format("recompute = {}", quote(one.name));
-    case Kind::scheduler:
-      return fmt::format("{{ schedule = {} }} of a pipeline", quote(one.name));
-    case Kind::weave:
-      return fmt::format("{{ weave = {} }} of a pipeline", quote(one.name));
-    case Kind::hook:
-      return fmt::format("{{ hook = {} }} of data parallelism", quote(one.name));
-    default:
-      return "";
-  }
-}
-
-std::string text_of(const PluginDescriptor& plugin, const Registration& one) {
-  std::string text = fmt::format("{} {}: {}\n\n", noun_of(one.kind), one.name, one.doc);
-  text += options_text(one.options(), "  ");
-  const std::string how = usage(plugin, one);
-  if (!how.empty()) text += fmt::format("\nIn a script:  {}\n", how);
-  return text;
-}
-
 // What mw.cluster takes by name and no plugin brings.
 std::vector<ClusterFile> all_cluster_files(const PluginRegistry& plugins) {
   std::vector<ClusterFile> all = cluster_files(lua_library().parent_path() / "clusters", ".lua");
@@ -91,57 +46,6 @@ std::vector<ClusterFile> all_cluster_files(const PluginRegistry& plugins) {
   }
   return all;
 }
-
-// A file's name, its folder being added to those that are named once; its path, where a file of
-// another folder has that name.
-class FileNames {
- public:
-  std::string operator()(const std::filesystem::path& file) {
-    const auto [known, added] =
-        folder_of_.try_emplace(file.filename().string(), file.parent_path().string());
-    if (known->second != file.parent_path().string()) return file.string();
-    if (added) folders_.insert(known->second);
-    return known->first;
-  }
-  const std::set<std::string>& folders() const { return folders_; }
-
- private:
-  std::map<std::string, std::string> folder_of_;
-  std::set<std::string> folders_;
-};
-
-// What can be composed, by kind: a line of each or several, none wider than a terminal.
-class Listing {
- public:
-  // `source`: of whose file and version it is; empty: built in.
-  void add(const std::string& kind, const std::string& name, const std::string& doc,
-           const std::string& source = "") {
-    if (kinds_.empty() || kinds_.back().first != kind) kinds_.push_back({kind, {}});
-    std::string text = doc;
-    if (text.ends_with('.')) text.pop_back();
-    kinds_.back().second.push_back({name, source.empty() ? text : text + " (" + source + ")"});
-    widest_ = std::max(widest_, name.size());
-  }
-
-  std::string text() const {
-    std::string text;
-    for (const auto& [kind, entries] : kinds_) {
-      text += (text.empty() ? "" : "\n") + kind + "\n";
-      for (const auto& [name, doc] : entries) {
-        const std::string begin = fmt::format("  {:{}}  ", name, widest_);
-        text += begin + wrapped(doc, terminal - begin.size(), begin.size()) + "\n";
-      }
-    }
-    return text;
-  }
-
- private:
-  static constexpr std::size_t terminal = 80;
-  std::vector<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>> kinds_;
-  std::size_t widest_ = 0;
-};
-
-constexpr const char* stack_noun = "stack of a cluster";
 
 // What mw.stack takes by name.
 std::vector<ClusterFile> all_stack_files() {
@@ -162,10 +66,6 @@ std::vector<const ShippedCommunicator*> unregistered(PluginRegistry& plugins) {
       rest.push_back(&one);
   }
   return rest;
-}
-
-std::string text_of(const ShippedCommunicator& one) {
-  return one.how == nullptr ? one.doc : fmt::format("{}; not built here: {}", one.doc, one.how);
 }
 
 Json json_of(const ShippedCommunicator& one) {
@@ -198,78 +98,54 @@ Json json_of_broken(const PluginFile& plugin) {
   return line;
 }
 
+namespace {
+
+Json json_of_stack(const ClusterFile& one) {
+  return {{"kind", "stack"},
+          {"name", one.name},
+          {"summary", one.doc},
+          {"file", one.file.string()},
+          {"status", "ok"}};
+}
+
+// Writes the lines, or what people read of them; `more`: what that is made with beside them.
+void write_lines(const Json& lines, Json more, Output& output) {
+  for (const Json& line : lines) output.result(line);
+  if (output.json()) return;
+  more["stack_noun"] = "stack of a cluster";
+  for (auto kind = Kind::strategy; kind <= last_kind;
+       kind = static_cast<Kind>(static_cast<std::uint32_t>(kind) + 1))
+    more["nouns"][name_of(kind)] = noun_of(kind);
+  if (!more.contains("lines")) more["lines"] = lines;
+  output.text(from_library("plugins", more));
+}
+
+}  // namespace
+
 // All plugins of the path: name, version, summary, file; broken ones with their reasons.
 int list_plugins(const Arguments& arguments, Output& output) {
   PluginRegistry plugins = registry_of(arguments);
-  Listing listing;
-  FileNames names;
-  std::vector<std::pair<const PluginDescriptor*, std::string>> good = {{&built_in(), ""}};
-  std::string broken;
+  Json broken = Json::array(), lines = Json::array({json_of(built_in(), "")});
   for (const PluginFile& plugin : plugins.files()) {
-    if (plugin.problem.empty()) {
-      good.emplace_back(plugin.descriptor, plugin.file.string());
-      continue;
-    }
-    output.result(json_of_broken(plugin));
-    broken += fmt::format("  {}: {}\n", plugin.file.string(), plugin.problem);
-    if (!plugin.hint.empty()) broken += fmt::format("    {}\n", plugin.hint);
+    if (plugin.problem.empty())
+      lines.push_back(json_of(*plugin.descriptor, plugin.file.string()));
+    else
+      broken.push_back(json_of_broken(plugin));
   }
-  for (const auto& [plugin, file] : good) output.result(json_of(*plugin, file));
-  const std::vector<ClusterFile> clusters = all_cluster_files(plugins), stacks = all_stack_files();
-  for (const ClusterFile& one : clusters) output.result(json_of(one));
-  for (const ClusterFile& one : stacks) {
-    output.result({{"kind", "stack"},
-                   {"name", one.name},
-                   {"summary", one.doc},
-                   {"file", one.file.string()},
-                   {"status", "ok"}});
-  }
-  const std::vector<const ShippedCommunicator*> communicators = unregistered(plugins);
-  for (const ShippedCommunicator* one : communicators) output.result(json_of(*one));
-  if (output.json()) return 0;
-  for (auto kind = Kind::strategy; kind <= last_kind;
-       kind = static_cast<Kind>(static_cast<std::uint32_t>(kind) + 1)) {
-    for (const auto& [plugin, file] : good) {
-      for (const Registration& one : registrations_of(*plugin)) {
-        if (one.kind == kind)
-          listing.add(noun_of(kind), one.name, one.doc,
-                      file.empty() ? "" : fmt::format("{} {}", names(file), plugin->version));
-      }
-    }
-    if (kind == Kind::communicator) {
-      for (const ShippedCommunicator* one : communicators)
-        listing.add(noun_of(kind), one->name, text_of(*one));
-    }
-    if (kind != Kind::cluster) continue;
-    for (const ClusterFile& one : clusters) {
-      const bool ships = one.file.parent_path() == lua_library().parent_path() / "clusters";
-      listing.add(noun_of(kind), one.name, one.doc, ships ? "" : names(one.file));
-    }
-    for (const ClusterFile& one : stacks) listing.add(stack_noun, one.name, one.doc);
-  }
-  std::string text = listing.text();
-  if (!names.folders().empty())
-    text += "\nplugins without a file are built in; the others are in:\n";
-  for (const std::string& folder : names.folders()) text += fmt::format("  {}\n", folder);
-  if (!broken.empty()) text += "\nbroken:\n" + broken;
-  if (good.size() == 1) {
-    text += "\nno plugins; searched:\n";
-    for (const auto& folder : plugins.folders()) text += fmt::format("  {}\n", folder.string());
-  }
-  output.text(text);
+  for (const ClusterFile& one : all_cluster_files(plugins)) lines.push_back(json_of(one));
+  for (const ClusterFile& one : all_stack_files()) lines.push_back(json_of_stack(one));
+  for (const ShippedCommunicator* one : unregistered(plugins)) lines.push_back(json_of(*one));
+  lines.insert(lines.begin(), broken.begin(), broken.end());
+  Json searched = Json::array();
+  for (const auto& folder : plugins.folders()) searched.push_back(folder.string());
+  write_lines(
+      lines,
+      {{"searched", searched}, {"clusters", (lua_library().parent_path() / "clusters").string()}},
+      output);
   return 0;
 }
 
 namespace {
-
-// The comment that a described cluster or stack begins with.
-std::string opening_comment(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  std::string text;
-  for (std::string line; std::getline(in, line) && line.starts_with("--");)
-    text += "  " + line.substr(std::min(line.size(), line.find_first_not_of("- "))) + "\n";
-  return text;
-}
 
 // What stands for a name in the list, whoever brings it.
 class Shown {
@@ -281,50 +157,35 @@ class Shown {
     line["torch"] = plugin.torch;
     line["toolchain"] = plugin.toolchain;
     line["brings"] = Json::array();
-    const bool is_built_in = &plugin == &built_in();
-    if (!is_built_in) part(fmt::format("{} {}: {}\n", plugin.name, plugin.version, plugin.summary));
+    line.erase("file");
+    Json& told = told_.emplace_back(line);  // how a script writes each beside it
     for (const Registration* one : shown) {
       line["brings"].push_back({{"kind", name_of(one->kind)},
                                 {"name", one->name},
                                 {"summary", one->doc},
                                 {"positional", one->options().positional()},
                                 {"options", options_json(one->options())}});
-      part(text_of(plugin, *one));
+      told["brings"].push_back(line["brings"].back());
+      told["brings"].back().update(
+          {{"own", plugin.count == 1 || std::string(one->name) == plugin.name},
+           {"constructor", constructor_of(one->kind, one->name)}});
     }
-    line.erase("file");
-    output_.result(line);
-    text_ += is_built_in ? "Built in\n"
-                         : fmt::format("Built with torch {}, {}\n", plugin.torch, plugin.toolchain);
+    lines_.push_back(std::move(line));
+  }
+  void add(const Json& line) {
+    lines_.push_back(line);
+    told_.push_back(line);
   }
 
-  void add(const char* kind, const char* noun, const char* key, const ClusterFile& one) {
-    output_.result({{"kind", kind},
-                    {"name", one.name},
-                    {"summary", one.doc},
-                    {"file", one.file.string()},
-                    {"status", "ok"}});
-    part(fmt::format("{} {}\n\n{}\nIn a script:  {} = mw.{}({})\nDescribed in {}\n", noun, one.name,
-                     opening_comment(one.file), key, key, quote(one.name), one.file.string()));
-  }
-
-  void add(const ShippedCommunicator& one) {
-    output_.result(json_of(one));
-    part(fmt::format("{} {}: {}\n", noun_of(Kind::communicator), one.name, one.doc));
-    text_ += one.how == nullptr
-                 ? fmt::format("\nOn the command line:  --communicator {}\nBuilt in\n", one.name)
-                 : fmt::format("\nNot built here: {}\n", one.how);
-  }
-
-  bool any() const { return !text_.empty(); }
+  bool any() const { return !lines_.empty(); }
   void print() {
-    if (!output_.json()) output_.text(text_);
+    write_lines(lines_, {{"show", true}, {"lines", told_}, {"built_in", built_in().name}}, output_);
   }
 
  private:
-  void part(const std::string& text) { text_ += (text_.empty() ? "" : "\n") + text; }
-
   Output& output_;
-  std::string text_;
+  Json lines_ = Json::array();
+  Json told_ = Json::array();
 };
 
 std::vector<const Registration*> all_of(const PluginDescriptor& plugin) {
@@ -348,15 +209,18 @@ int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output
   std::vector<std::string> others;  // that no file of a plugin has
   for (const ClusterFile& one : all_cluster_files(plugins)) {
     others.push_back(one.name);
-    if (one.name == name) shown.add(name_of(Kind::cluster), noun_of(Kind::cluster), "cluster", one);
+    if (one.name != name) continue;
+    Json line = json_of_stack(one);
+    line["kind"] = name_of(Kind::cluster);
+    shown.add(line);
   }
   for (const ClusterFile& one : all_stack_files()) {
     others.push_back(one.name);
-    if (one.name == name) shown.add("stack", stack_noun, "stack", one);
+    if (one.name == name) shown.add(json_of_stack(one));
   }
   for (const ShippedCommunicator* one : unregistered(plugins)) {
     others.emplace_back(one->name);
-    if (one->name == name) shown.add(*one);
+    if (one->name == name) shown.add(json_of(*one));
   }
   if (!shown.any()) plugins.refuse(name, others);
   shown.print();

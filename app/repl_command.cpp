@@ -21,10 +21,10 @@
 #include <optional>
 #include <system_error>
 
-#include "app/help_text.h"
 #include "app/option_text.h"
 #include "app/script_command.h"
 #include "app/stuck_end.h"
+#include "app/texts.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 
@@ -253,10 +253,14 @@ int run_repl(const ScriptArguments& arguments, Output& output) {
   Prompt prompt;
   prompt.print = [&output](const std::string& text) { output.text(text); };
   prompt.error = [&output](const Error& error) { output.error(error); };
-  std::optional<HelpText> help;  // made when it is first asked for
-  prompt.help = [&](const std::string& name) {
-    if (!help) help.emplace(lua_types(plugins));
-    return help->of(name);
+  prompt.help = [&](const std::string& name) -> std::string {
+    const Json found = from_library("help", {{"types", lua_types(plugins)}, {"name", name}});
+    if (found.is_string()) return found;
+    const auto names = found.get<std::vector<std::string>>();
+    const std::string near = did_you_mean(names.front(), {names.begin() + 1, names.end()});
+    throw Error(Stage::script, "help.unknown", "",
+                fmt::format("help: nothing is called {}", quote(name)),
+                near.empty() ? "help() says what there is" : near);
   };
   if (::isatty(STDIN_FILENO) == 0) {
     prompt.read = [](const std::string&) -> std::optional<std::string> {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/texts.h"
 #include "app/verbs.h"
 #include "lua/settings.h"
 #include "meshwright/engine/interrupt.h"
@@ -373,8 +374,23 @@ Json run_what_if(const Json& table, const Json& asked, const ReadContext& contex
     if (Json one = what.sensitivity(knob, rows); !one.is_null())
       result["sensitivities"].push_back(std::move(one));
   }
-  result["text"] = what_if_text(result);
+  result["text"] = from_library("what_if", result);
   return result;
+}
+
+Json what_if_page(const Json& result) {
+  Json rows = Json::array();
+  for (const Json& row : result["rows"]) {
+    Json shown = {{"name", fmt::format("{} {}", row["knob"].get<std::string>(),
+                                       row["given"].get<std::string>())},
+                  {"value", row["shown"]}};
+    for (const char* key :
+         {"step_seconds", "change", "tokens_per_second", "peak_bytes", "fits", "basis"})
+      if (row.contains(key)) shown[key] = row[key];
+    shown["changed"] = row.contains("refused") ? row["refused"] : row["changed"];
+    rows.push_back(std::move(shown));
+  }
+  return {{"rows", rows}, {"sensitivities", result["sensitivities"]}};
 }
 
 }  // namespace mw

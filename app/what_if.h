@@ -56,7 +56,5 @@ std::string why_nothing(const Knob& knob, const Priced& base, const Priced& othe
 Json run_what_if(const Json& table, const Json& asked, const ReadContext& context, Experiment base);
 // What a page shows of the result (report/page/plans.js).
 Json what_if_page(const Json& result);
-// What the result has under "text", made from the rest of it.
-std::string what_if_text(const Json& result);
 
 }  // namespace mw
