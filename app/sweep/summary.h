@@ -30,9 +30,6 @@ std::string dry_text(const SweepTable& sweep, const std::vector<Cell>& cells,
                      const std::vector<Planned>& planned, const std::vector<Json>& rows,
                      const SweepCost& cost);
 
-// "3 done, 1 failed, 2 skipped".
-std::string counts_text(const std::vector<Json>& rows);
-
 // "loss 5.1234  18.2k tokens/s", or the reason why there is none.
 std::string short_result(const Json& row);
 
