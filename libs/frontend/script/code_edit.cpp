@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 
 #include "meshwright/engine/text.h"
 
 namespace mw {
+
 Moved& Moved::operator+=(const Moved& more) {
   asked += more.asked;
   moved += more.moved;
@@ -106,7 +108,7 @@ std::string CodeEdit::why_ordered(std::size_t first, std::size_t then, bool chos
     why = "as several stages take part in both transfers, and must come to them in one order";
   } else if (both(rows)) {
     why = "as exchanges of rows keep their order: one brings the counts that others need";
-  } else if (!chosen && both(starts)) {
+  } else if (!chosen && both(std::mem_fn(&Instruction::begins_transfer))) {
     why =
         "as transfers of one stream keep their order under hoist and sink; before and after may "
         "choose it";
