@@ -89,7 +89,7 @@ void run_one(CommunicatorSource& source, int rank, int threads,
   at::set_num_threads(threads);
   calls.take_thread();
   RankContext context{rank, source.ranks(), &source};
-  std::string reason = thrown_text();
+  std::string reason;
   try {
     body(context);
     calls.ends(false);
@@ -99,6 +99,7 @@ void run_one(CommunicatorSource& source, int rank, int threads,
     reason = error.what();
     first.offer(end_by_exception(rank));
   } catch (...) {
+    reason = thrown_text();
     first.offer(end_by_exception(rank));
   }
   calls.ends(true);
