@@ -2,9 +2,11 @@
 #include "meshwright/error.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -95,6 +97,11 @@ Problem problem_of(const std::exception& thrown) {
     const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&thrown) != nullptr;
     return {Stage::run, memory ? "run.memory" : "run.exception", "",
             of_torch->what_without_backtrace(), memory ? no_memory_hint : ""};
+  }
+  if (const auto* of_path = dynamic_cast<const std::filesystem::filesystem_error*>(&thrown)) {
+    return {Stage::options, "file.read", "",
+            fmt::format("{}: {}", of_path->path1().string(), of_path->code().message()),
+            "name another file or folder"};
   }
   if (dynamic_cast<const std::logic_error*>(&thrown) != nullptr) {
     return {Stage::run, "run.internal", "",

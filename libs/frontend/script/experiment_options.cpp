@@ -153,8 +153,8 @@ void add_priced(Options& options) {
       .may_change_on_resume()
       .table("cluster",
              "what a plan is priced for: mw.cluster(\"selene\", { nodes = 8 }), or a table of "
-             "one's own; this machine if left out. A run takes from it how many layers its stages "
-             "have, where they are not given, and nothing else")
+             "one's own; this machine if left out, but for a search, which needs one. A run takes "
+             "from it how many layers its stages have, where they are not given, and nothing else")
       .optional()
       .beside_run()
       .table("stack",
@@ -397,6 +397,9 @@ Checkpointing read_checkpointing(const Json& checkpoint, const Json& resume, Pro
     problems.add(found);
     if (!found.empty()) return read;
     if (values.has("from")) read.from = values.text("from");
+    if (values.has("from") && read.from.empty())
+      problems.add(Stage::options, "option.value", "resume.from", "resume.from: got an empty text",
+                   "name a checkpoint or a folder of them, or leave it out: checkpoint.path");
     read.changed = values.flag("changed");
   }
   if (read.from.empty() && checkpoint.is_null()) {

@@ -277,9 +277,14 @@ class Reader {
     if (experiment_.check_every > 0)
       chosen_["check"] = {{"what", "replicas"}, {"every", experiment_.check_every}};
     if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");
-    if (has("name") && values_.text("name").find_first_not_of(" \t\n") == std::string::npos) {
-      problems_.add(Stage::options, "option.value", "name", "name: got an empty text",
-                    "write what the run is called, or leave it out: the plan's mix");
+    for (const auto& [key, hint] :
+         {std::pair{"name", "write what the run is called, or leave it out: the plan's mix"},
+          std::pair{"log", "name the run file, or leave it out: no run file is written"},
+          std::pair{"tensorboard", "name a folder, or leave it out: no events are written"},
+          std::pair{"weights", "name a safetensors file or a folder of them, or leave it out"}}) {
+      if (has(key) && values_.text(key).find_first_not_of(" \t\n") == std::string::npos)
+        problems_.add(Stage::options, "option.value", key,
+                      fmt::format("{}: got an empty text", key), hint);
     }
     const auto given = [&](const char* key) { return has(key) ? values_.at(key) : Json(); };
     experiment_.trace = read_trace(given("trace"), experiment_.steps, problems_);

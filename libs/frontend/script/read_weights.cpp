@@ -43,7 +43,7 @@ std::string numbers_of(const HfConfig& config) {
 }  // namespace
 
 void read_weights(const Values& values, Experiment& experiment, Problems& problems) {
-  if (!has(values, "weights") || !experiment.plan) return;
+  if (!has(values, "weights") || !experiment.plan || values.text("weights").empty()) return;
   try {
     const std::string path = values.find_file(values.text("weights"));
     const PlanRequest& request = experiment.plan->request;
@@ -89,8 +89,12 @@ at::ScalarType export_dtype(const std::string& name) {
 std::filesystem::path export_folder(const std::string& path) {
   namespace fs = std::filesystem;
   // Not the link: an export gives its folder the name anew.
+  std::error_code error;
   const fs::path folder = fs::weakly_canonical(
-      behind_links(fs::absolute(path + "/.").lexically_normal().parent_path()));
+      behind_links(fs::absolute(path + "/.").lexically_normal().parent_path()), error);
+  if (error)
+    throw Error(Stage::options, "export.folder", "export",
+                fmt::format("export: {}: {}", quote(path), error.message()), "name another folder");
   const fs::path here = fs::current_path();
   if (path.empty() || std::ranges::mismatch(folder, here).in1 == folder.end()) {
     throw Error(Stage::options, "export.folder", "export",
