@@ -71,6 +71,20 @@ std::int64_t step_of(std::string_view name) {
   return error == std::errc() && end == name.data() + name.size() ? step : -1;
 }
 
+// What somebody has put there under a checkpoint's name is removed by nobody. A checkpoint that has
+// lost its index has nothing but the files of ranks.
+bool may_be_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return false;
+  bool others = false;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name == index_file) return true;
+    others = others || !name.starts_with("rank-") || !name.ends_with(".safetensors");
+  }
+  return !others;
+}
+
 // Renamed first: half of a checkpoint never has a checkpoint's name.
 std::error_code remove_as(const fs::path& from, const fs::path& to) {
   std::error_code error, ignored;
@@ -145,6 +159,15 @@ CheckpointFolder::CheckpointFolder(const fs::path& path)
   fs::remove(tried, error);
   lock();
   clear_leftovers();
+  for (const CheckpointEntry& entry : checkpoints_in(path_)) {
+    if (may_be_checkpoint(entry.folder)) continue;
+    throw Error(
+        Stage::options, "checkpoint.folder", "checkpoint.path",
+        fmt::format("checkpoint.path: {} has the name of a checkpoint and is none: there is "
+                    "no {}",
+                    entry.folder.string(), (entry.folder.filename() / index_file).string()),
+        "move it away, or name another folder");
+  }
 }
 
 void CheckpointFolder::lock() {

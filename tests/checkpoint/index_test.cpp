@@ -151,6 +151,25 @@ TEST_CASE("Other content of the data is a difference, but for checkpoints that d
   CHECK(differences(one, Json::object()).size() == 1);
 }
 
+TEST_CASE("Another function is a difference, but for checkpoints that do not say theirs") {
+  const auto settings = [](const Json& schedule, const char* ops) {
+    Json all{{"model", {{"kind", "model"}, {"block", "a function"}}}, {"schedule", schedule}};
+    if (*ops != '\0') all[model_ops] = ops;
+    return all;
+  };
+  const Json one{{"hash", "a"}}, other{{"hash", "b"}};
+  const std::string ops = "model: its functions record other ops";
+  CHECK(differences(settings("a function", ""), settings(one, "x")).empty());
+  CHECK(hard_differences(settings("a function", ""), settings(one, "x")).empty());
+  CHECK(differences(settings(one, "x"), settings(one, "x")).empty());
+  CHECK(differences(settings(one, "x"), settings(other, "x")) ==
+        std::vector<std::string>{"schedule: another function"});
+  CHECK(differences(settings(one, "x"), settings(one, "y")) == std::vector<std::string>{ops});
+  CHECK(hard_differences(settings(one, "x"), settings(other, "y")) ==
+        std::vector<std::string>{ops});
+  CHECK(differences(settings("constant", "x"), settings(one, "x")).size() == 1);
+}
+
 TEST_CASE("The same data at another path are no difference where their content is known") {
   const auto data = [](const char* path, const char* content) {
     Json settings{{"data", {{"path", path}, {"content", content}}}};

@@ -188,6 +188,15 @@ class CheckpointFiles(ProgramCase):
         zeros(self.folder / "all/step-00000001/rank-00000.safetensors")
         self.refused(2, "checkpoint.broken checkpoint.path", "run", self.write(SCRIPT % 'e.resume = true; e.checkpoint.path = "all"'))
 
+    def test_what_is_no_checkpoint_is_not_removed(self):
+        mine = self.file(1, "a.txt")
+        mine.parent.mkdir(parents=True)
+        mine.write_text("of the user")
+        for more in ("e.overwrite = true", "e.resume = true"):
+            error = self.refused(2, "checkpoint.folder checkpoint.path", "run", self.write(SCRIPT % (more + "; e.steps = 1")))
+            self.assertIn("step-00000001 has the name of a checkpoint and is none", error["message"])
+        self.assertEqual(mine.read_text(), "of the user")
+
     def test_whose_they_are(self):
         said, first = self.says("e.steps = 3; e.resume = true")
         self.assertIn("there is no checkpoint in ck yet: the run begins anew", said)
@@ -205,6 +214,10 @@ class CheckpointFiles(ProgramCase):
                 ("e.resume = true; e.checkpoint = nil", "option.missing checkpoint"),
                 ("e.resume = 3", "option.value resume"),
                 ('e.checkpoint.path = ""', "option.value checkpoint.path"),
+                ('e.resume = { from = "" }', "option.value resume.from"),
+                ('e.log = ""', "option.value log"),
+                ('e.weights = ""', "option.value weights"),
+                ('e.tensorboard = ""', "option.value tensorboard"),
                 ('e.checkpoint.path = "{nme}"', "log.word checkpoint.path"),
                 ("e.checkpoint.keep = 0", "option.range checkpoint.keep"),
                 ('e.checkpoint.path = "script.lua"', "checkpoint.folder checkpoint.path"),
@@ -221,6 +234,27 @@ class CheckpointFiles(ProgramCase):
         # Another's may be overwritten.
         self.train(other + "; e.overwrite = true; e.steps = 2")
         self.assertEqual([row["step"] for row in self.listed()], [1, 2])
+
+    def test_another_function_is_another_experiment(self):
+        def refused(problem, more, said):
+            self.assertIn(said, self.refused(2, f"{problem} checkpoint.path", "run", self.write(SCRIPT % more))["message"])
+
+        still = ('e.checkpoint.path = "%s"; e.steps = %d; local factor = %s; e.schedule = function() return factor end; '
+                 'e.loss_scale = function() return 8 * %d end; e.model = mw.model { layers = 1, '
+                 'dims = { hidden = 16, ffn = 24, vocab = 30 }, block = function(x) %s end }; ')
+        block = "return x + x:rms_norm {}:mlp {}"
+        self.train(still % ("ck", 1, 0.5, 1, block))
+        for factor, scale, key in [(0.25, 1, "schedule"), (0.5, 2, "loss_scale")]:
+            other = still % ("ck", 2, factor, scale, block)
+            refused("checkpoint.taken", other, f"up to step 1: {key}: another function")
+            refused("checkpoint.differs", other + "e.resume = true", f"of another experiment: {key}: another function")
+        said, _ = self.says(still % ("ck", 2, 0.25, 1, block) + "e.resume = { changed = true }")
+        self.assertIn("changed since then: schedule: another function", said)
+        # A block that makes the same graph is the same model, however it is written.
+        said, _ = self.says(still % ("ck", 3, 0.25, 1, "local h = x:rms_norm {}; return x + h:mlp {}") + "e.resume = true")
+        self.assertIn("goes on from step 2", said)
+        refused("checkpoint.differs", still % ("ck", 4, 0.25, 1, "return x + (x + x:rms_norm {}:mlp {})") +
+                "e.resume = { changed = true }", "model: its functions record other ops")
 
     def test_another_sequence_goes_on_at_the_same_token(self):
         """Of a text; a source without an end makes its next sample, whatever its length."""

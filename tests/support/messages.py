@@ -66,9 +66,11 @@ MESSAGES = {
     "calibration.write": [r"cannot write \S+: .* \[name another file: meshwright calibrate -o FILE\]"],
     "checkpoint.broken": [r"checkpoint\.path: no checkpoint in \S+ is whole: the checkpoint \S+ is broken: .* \[take them away to "
                      r"begin anew, .*"],
-    "checkpoint.differs": [r"(checkpoint\.path|resume\.from): the checkpoint \S+ is of another experiment: [\w.]+: .* there, .* "
+    "checkpoint.differs": [r"checkpoint\.path: .* another experiment.*: (\w+: another function|model: its functions record other ops) \[.*",
+                           r"(checkpoint\.path|resume\.from): the checkpoint \S+ is of another experiment: [\w.]+: .* there, .* "
                      r"here.* \[(no run can go on from it; .*|a folder of its own, .*changed = true \}\])"],
-    "checkpoint.folder": [r"checkpoint\.path: cannot write to \S+: .* \[name a folder that you may write to\]",
+    "checkpoint.folder": [r"checkpoint\.path: .* has the name of a checkpoint and is none: there is no .* \[move it away, or name another folder\]",
+                          r"checkpoint\.path: cannot write to \S+: .* \[name a folder that you may write to\]",
                           r"checkpoint\.path: \S+ is a checkpoint, not a folder of checkpoints \[name the folder in which it lies\]"],
     "checkpoint.in-use": [r"checkpoint\.path: another run writes its checkpoints to \S+, process \d+( on \S+)? \[give this one .*"],
     "checkpoint.missing": [r"resume\.from: there is no checkpoint in \S+ \[name a checkpoint, .*",
@@ -77,7 +79,8 @@ MESSAGES = {
                      r"chaos: \S+ trains \d+ times, and one training is disturbed \[give a script with one mw\.train\]"],
     "checkpoint.past": [r"steps: the run is of \d+ steps?, and the checkpoint \S+ was written after \d+ \[nearest: steps = \d+, with "
                         r"which nothing is left to do(, or resume = \{ from = \"\S+\" \}, after step \d+, and another .*)?\]"],
-    "checkpoint.taken": [r"checkpoint\.path: \S+ has checkpoints of another experiment, up to step \d+: .* \[name a folder .*",
+    "checkpoint.taken": [r"checkpoint\.path: .* another experiment.*: (\w+: another function|model: its functions record other ops) \[.*",
+                           r"checkpoint\.path: \S+ has checkpoints of another experiment, up to step \d+: .* \[name a folder .*",
                       r"resume\.from: \S+ has later checkpoints than step \d+, up to step \d+ \[give the run .*"],
     "cluster.host": [r"cluster\.host: is missing, and the plan keeps tensors in host memory \[host = .*"],
     "cluster.rate": [r"precision: \w+ on devices that have no units for it \(.*, cluster\.device\.lacks\) "
@@ -116,8 +119,8 @@ MESSAGES = {
                   r"((data|checkpoint|plan\[\d\])\.\w+: )?.* is (a named pipe|a device|a folder|a socket), and no file .* \[name a regular file\]"],
     "file.write": [r"cannot write .*: it is (a named pipe|a device|a folder|a socket), and tensors go into a regular file \[name another file\]",
                    r".*: cannot write it: .* \[name a (file in a )?folder that you may write to\]",
-                   r"-o run\.h5: that is the run file \[name another file\]",
-                   r"(-o|--html|mw\.bar_chart) .*: that is (a folder|no file) \[name a file, such as report\.html\]"],
+                   r"(-o|--\w+) .*: that is the (run file|script|schedule that is read) \[name another file\]",
+                   r"(-o|--\w+) .*: (-o|--\w+) names it too \[name another file\]"],
     "function.result": [r"skip: the function returned 3 for \".*\" \[return why .*",
                         r"model\.block: layer \d+: returned .*, not a value \[return what .*",
                         r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
@@ -251,7 +254,9 @@ MESSAGES = {
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
                      r"each stage: layout = .*",
                      r"plan\[2\]\.borrow: 2 is no axis to take ranks of \[list names of axes: .*"],
-    "page.foreign": [r"(-o|--html|mw\.bar_chart) .*: it is there, and it is no page of meshwright \[name another file; .*",
+    "page.foreign": [r"(-o|--\w+|mw\.bar_chart) .*: it is there, and it is no (page|drawing|trace) of meshwright \[name another file; .*",
+                     r"(-o|--csv|--log) .*: it is there, and it is no (table of runs|schedule|calibration|file of logits|log of chaos) "
+                     r"\[name another file; .*",
                      r"--figures .*: it is there, and it is no figure of meshwright \[name another folder; .*"],
     "page.part": [r"a part of the reports' page is missing: .* \[build or install the program anew; .*"],
     "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: "

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <vector>
 
+#include "checkpoint/settings.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/text.h"
 #include "script/read_experiment.h"
@@ -24,7 +25,7 @@ Json without_places(const Json& value) {
   return out;
 }
 
-// A function may be written in another way and go on: what it returns is the run's to say.
+// A model may be written in another way and go on: what its functions make is compared instead.
 Json without_code(const Json& value) {
   if (value.is_object() && value.contains("hash") && value.size() == 1) return "a function";
   Json out = value;
@@ -151,10 +152,13 @@ Json identity_of(const Experiment& experiment) {
 }
 
 Json settings_to_resume(const Experiment& experiment) {
-  const Json all = without_code(without_places(experiment.resolved));
+  const Json all = without_places(experiment.resolved);
   Json settings = Json::object();
   for (const Option& option : experiment_options().list())
     if (!option.may_change && all.contains(option.name)) settings[option.name] = all[option.name];
+  settings["model"] = without_code(settings.value("model", Json()));
+  if (const Json made_of = experiment.plan->request.model->made_of(); !made_of.is_null())
+    settings[model_ops] = hash_of_sorted(made_of);
   // How a batch is cut is the mix's; where it may make the batches of steps differ it is not. It
   // counts also where all steps of this run are alike, as a longer run's may not be.
   if (experiment.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());

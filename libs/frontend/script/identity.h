@@ -35,7 +35,8 @@ std::string fill_in_path(const std::string& key, const std::string& path,
 // What a run that goes on from a checkpoint of another must have alike: model, data and what its
 // files say ("data.content": a hash of the source's digest, where it has one), batch,
 // optimizer and its schedule, seed, precision, initial weights. What it may have otherwise is the
-// mix, and how and for how long it runs.
+// mix, and how and for how long it runs. A function is { hash = … }; those of a model are "a
+// function", and "model_ops" is a hash of the ops that they recorded.
 Json settings_to_resume(const Experiment& experiment);
 
 }  // namespace mw
