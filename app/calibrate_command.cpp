@@ -13,6 +13,7 @@
 #include "app/calibrate.h"
 #include "app/command.h"
 #include "common/core_meter.h"
+#include "common/files.h"
 #include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
@@ -201,6 +202,7 @@ int calibrate(const CalibrateArguments& arguments, Output& output) {
   const double start = seconds_now();
   const std::filesystem::path file =
       arguments.file.empty() ? calibration_file() : std::filesystem::path(arguments.file);
+  check_outputs({{"-o", arguments.file, OutputKind::calibration}});
   check_folder(file);
   const Calibration c = Calibrator({arguments.quick}, plugins, output).run();
   throw_if_stopped();

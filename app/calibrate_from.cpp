@@ -258,7 +258,7 @@ int describe_cluster(const CalibrateArguments& arguments, Output& output) {
                                .needs = "python3 and numpy"},
                               describer.request(),
                               [&](const Json& question) { return describer.answer(question); });
-  for (const Json& file : made["files"]) write_output("-o", file[0], file[1]);
+  for (const Json& file : made["files"]) write_output({"-o", file[0], OutputKind::any}, file[1]);
   output.result(made["result"]);
   if (!output.json()) output.text(made["text"]);
   return 0;

@@ -6,6 +6,7 @@
 #include "check/observe.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/safetensors.h"
+#include "common/files.h"
 #include "meshwright/engine/ranks.h"
 #include "script/identity.h"
 
@@ -36,6 +37,7 @@ void add_export(const Experiment& experiment, Json& result) {
 Json run_logits(const Experiment& experiment, const std::string& file) {
   check_thread_ranks(*experiment.plan, experiment.processes);
   SafetensorsWriter::check_target(file);
+  check_outputs({{"-o", file, OutputKind::logits}});
   const Logits found = logits_of(experiment);
   Json result = {
       {"kind", "logits"}, {"plan", experiment.plan->mix()}, {"plan_hash", experiment.plan->hash()}};

@@ -307,6 +307,9 @@ int main(int argc, char** argv) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  // A write beyond `ulimit -f` fails with an error that a command can print. Not SIG_IGN, which the
+  // programs that a script starts would inherit.
+  ::signal(SIGXFSZ, [](int) {});
   mw::exit_without_unloading();
   mw::keep_freed_memory();
   return mw::with_stdout_written(mw::run_main(argc, argv));

@@ -6,6 +6,7 @@
 
 #include "app/command.h"
 #include "app/report_watch.h"
+#include "common/files.h"
 #include "common/process.h"
 #include "lua/script.h"
 #include "meshwright/engine/text.h"
@@ -132,6 +133,7 @@ int show_report(const ReportArguments& arguments, Output& output) {
     throw Error(Stage::options, "usage.missing", "", "report: no file to write is named",
                 "-o report.html, --figures FOLDER, or --watch");
   }
+  check_outputs({{"-o", arguments.file, OutputKind::page}});
   if (!arguments.figures.empty()) write_paper(arguments, output);
   if (!arguments.file.empty()) write_runs_page(arguments, output);
   if (!arguments.watch) return 0;

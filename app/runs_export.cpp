@@ -142,6 +142,8 @@ void add_summary(Sheet& sheet, const RunRow& run) {
 }
 
 int export_runs(const RunsArguments& arguments, Output& output) {
+  const OutputFile file{"-o", arguments.out, OutputKind::runs_table};
+  check_outputs({file});
   const std::vector<RunRow> rows = rows_of(runs_of(arguments.files));
   Sheet sheet;
   std::vector<std::string> left_out;
@@ -166,7 +168,7 @@ int export_runs(const RunsArguments& arguments, Output& output) {
   if (arguments.out.empty()) {
     output.text(text);
   } else {
-    write_output("-o", arguments.out, text);
+    write_output(file, text);
     output.note(fmt::format("{}: written", arguments.out));
   }
   for (const std::string& each : left_out) output.note("left out: " + each);

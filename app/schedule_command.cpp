@@ -206,26 +206,32 @@ Json json_of(const Made& made, const ScheduleTimeline& timeline) {
   return json;
 }
 
+std::vector<OutputFile> files_of(const ScheduleArguments& arguments) {
+  return {{"--csv", arguments.csv, OutputKind::schedule},
+          {"--svg", arguments.svg, OutputKind::drawing},
+          {"--trace", arguments.trace, OutputKind::trace}};
+}
+
 void write_files(const ScheduleArguments& arguments, const Made& made,
                  const ScheduleTimeline& timeline, Output& output) {
-  const auto write = [&](const char* option, const std::string& path, const std::string& text) {
-    write_output(option, path, text);
-    output.note(fmt::format("{}: written", path));
+  const auto write = [&](const OutputFile& file, const std::string& text) {
+    write_output(file, text);
+    output.note(fmt::format("{}: written", file.path));
   };
+  const std::vector<OutputFile> files = files_of(arguments);
   std::vector<std::string> row_names;
   TraceProcess process{title_of(made), {}, {}, {}};
   for (int s = 0; s < made.schedule.stages(); ++s) {
     row_names.push_back(fmt::format("stage {}", s));
     process.rows.push_back({row_names.back(), s, s, timeline.stages[static_cast<std::size_t>(s)]});
   }
-  if (!arguments.csv.empty()) write("--csv", arguments.csv, to_csv(made.schedule));
+  if (!arguments.csv.empty()) write(files[0], to_csv(made.schedule));
   if (!arguments.svg.empty()) {
-    write("--svg", arguments.svg,
-          draw_svg(timeline.stages, row_names, title_of(made), caption_of(timeline)));
+    write(files[1], draw_svg(timeline.stages, row_names, title_of(made), caption_of(timeline)));
   }
   if (!arguments.trace.empty()) {
     const Json about = {{"schedule", made.schedule.name}, {"bubble_fraction", timeline.bubble}};
-    write("--trace", arguments.trace, chrome_trace({process}, about));
+    write(files[2], chrome_trace({process}, about));
   }
 }
 
@@ -250,6 +256,8 @@ int show_schedule(const ScheduleArguments& arguments, Output& output) {
   const bool is_file =
       arguments.name.ends_with(".csv") || arguments.name.find('/') != std::string::npos ||
       (!std::filesystem::is_directory(arguments.name) && !irregular(arguments.name).empty());
+  check_outputs(files_of(arguments),
+                {{"the schedule that is read", is_file ? arguments.name : ""}});
   const Made made = is_file ? read_schedule(arguments, plugins) : make_schedule(arguments, plugins);
   Problems problems;
   check(made.schedule, made.request, problems);

@@ -116,22 +116,28 @@ ScriptText of_first(Processes* processes, const std::string& script,
   return text;
 }
 
-// The page and the trace of all that was planned.
+// The page, the trace and the drawing of all that was planned.
+std::vector<OutputFile> files_of(const ScriptArguments& arguments) {
+  return {{"--html", arguments.html, OutputKind::page},
+          {"--trace", arguments.plan_trace, OutputKind::trace},
+          {"--braids-svg", arguments.braids_svg, OutputKind::drawing}};
+}
+
 void write_of_plans(const ScriptArguments& arguments, const std::string& train_as,
                     const AppHost& host, Output& output) {
   if (!arguments.html.empty()) {
-    write_page("--html", arguments.html,
-               train_as == "search" ? searches_html(arguments.script, host.searches())
-                                    : plans_html(arguments.script, host.pages()));
+    write_output(files_of(arguments)[0], train_as == "search"
+                                             ? searches_html(arguments.script, host.searches())
+                                             : plans_html(arguments.script, host.pages()));
     output.note(fmt::format("{}: written", arguments.html));
   }
   if (!arguments.plan_trace.empty()) {
-    write_output("--trace", arguments.plan_trace,
+    write_output(files_of(arguments)[1],
                  chrome_trace(host.traces(), {{"script", arguments.script}}));
     output.note(fmt::format("{}: written; https://ui.perfetto.dev opens it", arguments.plan_trace));
   }
   if (!arguments.braids_svg.empty()) {
-    write_output("--braids-svg", arguments.braids_svg, braids_svg(host.braids(), arguments.script));
+    write_output(files_of(arguments)[2], braids_svg(host.braids(), arguments.script));
     output.note(fmt::format("{}: written", arguments.braids_svg));
   }
 }
@@ -140,6 +146,7 @@ void write_of_plans(const ScriptArguments& arguments, const std::string& train_a
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output,
                const SweepRun* sweep) {
   stop_on_signals();
+  check_outputs(files_of(arguments), {{"the script", arguments.script}});
   const Attempt attempt(arguments.attempt);  // whoever starts the script again sees that it began
   const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
   if (arguments.go.contains("print")) output.keep_stdout();  // for the job script

@@ -102,16 +102,6 @@ std::string milliseconds(double seconds) {
   return fmt::format("{:.2f} ms", 1e3 * seconds);
 }
 
-void refuse_to_overwrite(const TraceArguments& arguments) {
-  for (const auto& [option, path] :
-       {std::pair{"-o", arguments.trace}, std::pair{"--svg", arguments.svg}}) {
-    std::error_code error;
-    if (path.empty() || !std::filesystem::equivalent(path, arguments.run, error)) continue;
-    throw Error(Stage::options, "file.write", "",
-                fmt::format("{} {}: that is the run file", option, path), "name another file");
-  }
-}
-
 std::string drawing(const std::vector<TraceProcess>& processes, const std::string& title,
                     const std::string& caption) {
   std::vector<std::vector<TimedAction>> rows;
@@ -171,7 +161,9 @@ std::vector<TraceProcess> read_processes(const TraceArguments& arguments, RunRea
 
 void write_trace(const TraceArguments& arguments, Output& output) {
   RunReader reader(arguments.run);
-  refuse_to_overwrite(arguments);
+  const OutputFile trace{"-o", arguments.trace, OutputKind::trace},
+      svg{"--svg", arguments.svg, OutputKind::drawing};
+  check_outputs({trace, svg}, {{"the run file", arguments.run}});
   if (arguments.trace.empty() && arguments.svg.empty()) {
     throw Error(Stage::options, "usage.missing", "", "trace: no file to write is named",
                 "-o trace.json (for https://ui.perfetto.dev or chrome://tracing), --svg step.svg, "
@@ -192,10 +184,9 @@ void write_trace(const TraceArguments& arguments, Output& output) {
   result["svg"] = arguments.svg.empty() ? Json() : Json(arguments.svg);
   if (!arguments.trace.empty()) {
     const Json about = {{"run", arguments.run}, {"title", title}};
-    write_output("-o", arguments.trace, chrome_trace(processes, about));
+    write_output(trace, chrome_trace(processes, about));
   }
-  if (!arguments.svg.empty())
-    write_output("--svg", arguments.svg, drawing(processes, title, join(caption, "\n")));
+  if (!arguments.svg.empty()) write_output(svg, drawing(processes, title, join(caption, "\n")));
   if (!output.json()) {
     std::string text = title + "\n";
     for (const std::string& line : caption) text += "  " + line + "\n";

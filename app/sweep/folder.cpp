@@ -181,12 +181,13 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
   const auto lock = sweep_lock(fs::path(path_) / ".locks/sweep", /*wait=*/true);
   const fs::path file = fs::path(path_) / "sweep.json";
   Json before = read_json(file);
-  if (std::error_code error; !before.is_object() && fs::exists(file, error))
+  const bool own = before.is_object() && text_in(before, "schema", "") == sweep_schema;
+  if (std::error_code error; !own && fs::exists(file, error))
     throw Error(Stage::environment, "file.format", "",
                 fmt::format("{} cannot be read as the list of a sweep's cells", file.string()),
                 "move it away: the sweep makes it again from its own cells, and of cells of other "
                 "shards it knows what these write next");
-  if (!before.is_object()) before = Json::object();
+  if (!own) before = Json::object();
   std::map<std::string, const Json*> known;
   if (before.contains("cells") && before["cells"].is_array()) {
     for (const Json& cell : before["cells"]) {

@@ -1,13 +1,16 @@
 // Reads and writes whole files, and says what is wrong with one that cannot be written.
 #include "common/files.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 #include <system_error>
 
@@ -22,7 +25,13 @@ std::optional<std::string> whole_file(const std::filesystem::path& path) {
   if (!irregular(path).empty()) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
-  return std::string{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  std::vector<char> part(std::size_t{1} << 16);
+  // Not by an iterator, which lets the library's exception through where a read fails.
+  while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0)
+    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+  if (file.bad()) return std::nullopt;
+  return text;
 }
 
 bool is_nested_too_deep(std::string_view json) {
@@ -56,22 +65,131 @@ Json read_json(const std::filesystem::path& file) {
   return text ? json_in(*text) : Json();
 }
 
-void write_output(const std::string& asked_by, const std::string& path, const std::string& text) {
-  const std::filesystem::path file(path);
-  check_may_write(file);
+namespace {
+
+struct KindOfOutput {
+  const char* name;
+  bool (*is)(std::string_view head);  // the first bytes of a file that is there
+};
+
+// A line of a schedule's CSV: "0F0,0F1,", where a stage may be idle at first.
+bool is_order(std::string_view head) {
+  head.remove_prefix(std::min(head.find_first_not_of(','), head.size()));
+  const std::size_t letter = head.find_first_not_of("0123456789");
+  return letter != 0 && letter < head.size() && std::isupper(head[letter]) != 0;
+}
+
+KindOfOutput about(OutputKind kind) {
+  using Head = std::string_view;
+  switch (kind) {
+    case OutputKind::page:
+      return {"page of meshwright", [](Head head) {
+                return head.starts_with("<!doctype html>\n<!-- meshwright.page/1");
+              }};
+    case OutputKind::drawing:
+      return {"drawing of meshwright", [](Head head) {
+                return head.starts_with("<svg") &&
+                       head.find("font-family=\"system-ui, sans-serif\"") != Head::npos;
+              }};
+    case OutputKind::trace:
+      return {"trace of meshwright", [](Head head) {
+                return head.starts_with("{\"displayTimeUnit\":\"ms\",\"otherData\":");
+              }};
+    case OutputKind::runs_table:
+      return {"table of runs", [](Head head) {
+                return head.starts_with("\"run\",") || head.starts_with("{\"run\":");
+              }};
+    case OutputKind::schedule:
+      return {"schedule", is_order};
+    case OutputKind::calibration:
+      return {"calibration", [](Head head) {
+                return head.starts_with("{\n \"schema\": \"meshwright.calibration/");
+              }};
+    case OutputKind::logits:  // behind the length of the header
+      return {"file of logits", [](Head head) {
+                return head.substr(std::min<std::size_t>(8, head.size()))
+                    .starts_with("{\"__metadata__\":{\"hash\":");
+              }};
+    case OutputKind::any:
+      break;
+  }
+  return {"file", [](Head) { return true; }};
+}
+
+Error output_refused(const OutputFile& file, const std::string& why, const std::string& hint) {
+  return {Stage::options, "file.write", "", fmt::format("{} {}: {}", file.asked_by, file.path, why),
+          hint};
+}
+
+Error output_refused(const OutputFile& file, int reason) {
+  return output_refused(file, "cannot write it: " + std::generic_category().message(reason),
+                        "name a file in a folder that you may write to");
+}
+
+// As /dev/stdout is: whatever stands there already belongs to who started the process.
+bool is_standard_output(const std::string& path) {
+  struct stat there {
+  }, standard{};
+  return ::stat(path.c_str(), &there) == 0 && ::fstat(STDOUT_FILENO, &standard) == 0 &&
+         there.st_dev == standard.st_dev && there.st_ino == standard.st_ino;
+}
+
+void check_output(const OutputFile& file) {
+  const std::filesystem::path path(file.path);
+  check_may_write(path);
   std::error_code error;
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
-  // Without waiting: nobody may ever read a named pipe.
-  const int out =
-      ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
-  if (out >= 0) ::fcntl(out, F_SETFL, 0);
-  int reason = out >= 0 && write_whole(out, text.data(), text.size()) ? 0 : errno;
-  if (out >= 0 && ::close(out) != 0 && reason == 0) reason = errno;
-  if (reason == 0) return;
-  throw Error(Stage::options, "file.write", "",
-              fmt::format("{} {}: cannot write it: {}", asked_by, path,
-                          std::generic_category().message(reason)),
-              "name a file in a folder that you may write to");
+  if (std::filesystem::is_directory(path, error)) throw output_refused(file, EISDIR);
+  if (!std::filesystem::is_regular_file(path, error) || is_standard_output(file.path)) return;
+  std::string head(512, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(in.gcount()));
+  const KindOfOutput kind = about(file.kind);
+  if ((in.is_open() && head.empty()) || kind.is(head)) return;
+  throw Error(
+      Stage::options, "page.foreign", "",
+      fmt::format("{} {}: it is there, and it is no {}", file.asked_by, file.path, kind.name),
+      fmt::format("name another file; a {} that is there is replaced", kind.name));
+}
+
+bool is_one_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  if (!irregular(a).empty()) return false;  // a device takes both
+  std::error_code error;
+  if (fs::equivalent(a, b, error)) return true;
+  const fs::path one = fs::weakly_canonical(fs::absolute(a, error), error);
+  return !one.empty() && one == fs::weakly_canonical(fs::absolute(b, error), error);
+}
+
+}  // namespace
+
+void check_outputs(const std::vector<OutputFile>& files,
+                   const std::vector<std::pair<std::string, std::string>>& inputs) {
+  for (auto file = files.begin(); file != files.end(); ++file) {
+    if (file->path.empty()) continue;
+    for (const auto& [what, path] : inputs)
+      if (is_one_file(file->path, path))
+        throw output_refused(*file, "that is " + what, "name another file");
+    for (auto other = files.begin(); other != file; ++other)
+      if (is_one_file(file->path, other->path))
+        throw output_refused(*file, other->asked_by + " names it too", "name another file");
+    check_output(*file);
+  }
+}
+
+void write_output(const OutputFile& file, const std::string& text) {
+  check_output(file);
+  int reason = 0;
+  if (is_standard_output(file.path)) {
+    std::cout.flush();
+    reason = write_whole(STDOUT_FILENO, text.data(), text.size()) ? 0 : errno;
+  } else {
+    const std::filesystem::path path(file.path);
+    std::error_code error;
+    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+    reason = replace_whole(path, text);
+  }
+  if (reason != 0) throw output_refused(file, reason);
 }
 
 Error not_written(const std::filesystem::path& path, int reason) {

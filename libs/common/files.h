@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "meshwright/error.h"
 #include "meshwright/json.h"
@@ -25,9 +27,24 @@ Json json_in(std::string_view text);
 // holds no such JSON.
 Json read_json(const std::filesystem::path& file);
 
-// Replaces the file, making missing folders. Throws Error (options) naming who asked for it: an
-// option such as "--svg".
-void write_output(const std::string& asked_by, const std::string& path, const std::string& text);
+// What a command writes where its user says. `any`: whoever writes it has made sure of the rest.
+enum class OutputKind { page, drawing, trace, runs_table, schedule, calibration, logits, any };
+
+struct OutputFile {
+  std::string asked_by;  // an option such as "--svg"
+  std::string path;      // empty: not asked for
+  OutputKind kind;
+};
+
+// Before anything is computed: throws Error (options) where one of these would replace a folder, a
+// file of another kind (page.foreign), one of the inputs, or the file of another of these. An input
+// is what it is, such as "the run file", and its path. An empty file is of every kind.
+void check_outputs(const std::vector<OutputFile>& files,
+                   const std::vector<std::pair<std::string, std::string>>& inputs = {});
+// Makes missing folders, and replaces the file once all of the text is on the disk. Standard
+// output, a device and a pipe are written to. Throws Error (options) as check_outputs() does, and
+// where the file cannot be written.
+void write_output(const OutputFile& file, const std::string& text);
 
 // That a file of the program's own cannot be written, and why. `reason`: as errno has it.
 Error not_written(const std::filesystem::path& path, int reason);

@@ -127,7 +127,7 @@ Json answer_of(const PythonPackage& package, const Json& request,
   const std::string asked = (work.path() / "request").string(),
                     answer = (work.path() / "answer").string(),
                     log = (work.path() / "log").string();
-  write_output(package.asked_by, asked,
+  write_output({package.asked_by, asked, OutputKind::any},
                request.dump(-1, ' ', false, Json::error_handler_t::replace));
   Questions questions(reply);
   ProcessStart start;

@@ -144,6 +144,11 @@ hid_t open_dataset(hid_t file, const char* name) {
   return H5I_INVALID_HID;
 }
 
+bool is_hdf5(const std::filesystem::path& path) {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  return H5Fis_hdf5(path.c_str()) > 0;
+}
+
 Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode)
     : path_(path), write_error_(std::make_unique<int>(0)) {
   mode == Mode::read ? check_may_read(path) : check_may_write(path, "log");

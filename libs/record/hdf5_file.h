@@ -16,6 +16,9 @@
 
 namespace mw {
 
+// Whether a file begins as one of HDF5's. Where it cannot be read, HDF5 prints nothing of its own.
+bool is_hdf5(const std::filesystem::path& path);
+
 class Hdf5File {
  public:
   enum class Mode { create, append, read };  // create: an existing file is emptied

@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <hdf5.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/error.h"
+#include "record/hdf5_file.h"
 
 namespace mw {
 
@@ -99,7 +99,7 @@ void check_writable(const fs::path& given) {
   if (fs::exists(path, error)) {
     if (!fs::is_regular_file(path, error))
       refuse("log.special", "it is not a regular file", "name another file");
-    if (fs::file_size(path, error) > 0 && H5Fis_hdf5(path.c_str()) <= 0)
+    if (fs::file_size(path, error) > 0 && !is_hdf5(path))
       refuse("log.foreign", "a file is there that is no run file",
              "remove it, or name another file");
   }

@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
-#include <hdf5.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,8 +31,7 @@ const fs::path& checked(const fs::path& path, Probe probe) {
   const char* hint = "name a run file: what a script's `log` names";
   if (!fs::exists(path, error)) throw refused("file.missing", path, "there is no such file", hint);
   check_regular(path);
-  if (H5Fis_hdf5(path.c_str()) <= 0)
-    throw refused("run-file.foreign", path, "it is no run file (not HDF5)", hint);
+  if (!is_hdf5(path)) throw refused("run-file.foreign", path, "it is no run file (not HDF5)", hint);
   if (probe == Probe::yes) probe_run_file(path);
   return path;
 }

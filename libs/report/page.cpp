@@ -8,11 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <system_error>
 
 #include "common/files.h"
-#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -46,8 +43,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* first_lines = "<!doctype html>\n<!-- meshwright.page/1";
-
 std::string part(const std::string& name) {
   const fs::path share = share_folder();
   const fs::path path = name == "chart.min.js" ? share / name : share / "page" / name;
@@ -71,18 +66,6 @@ std::string script_json(const Json& data) {
     }
   }
   return out;
-}
-
-bool is_page(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string head(std::string(first_lines).size(), '\0');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  return file.gcount() == static_cast<std::streamsize>(head.size()) && head == first_lines;
-}
-
-Error cannot_write(const std::string& asked_by, const std::string& path, const std::string& why,
-                   const std::string& hint) {
-  return {Stage::options, "file.write", "", fmt::format("{} {}: {}", asked_by, path, why), hint};
 }
 
 }  // namespace
@@ -115,28 +98,6 @@ std::string html_page(const std::string& title, const Json& data) {
     at = end + 2;
   }
   return out.append(page, at, std::string::npos);
-}
-
-void write_page(const std::string& asked_by, const std::string& path, const std::string& html) {
-  const char* hint = "name a file in a folder that you may write to";
-  std::error_code error;
-  check_may_write(path);
-  if (fs::is_directory(path, error) || path.empty() || path.ends_with('/'))
-    throw cannot_write(asked_by, path, "that is a folder", "name a file, such as report.html");
-  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
-    throw cannot_write(asked_by, path, "that is not a regular file",
-                       "name a file, such as report.html");
-  if (fs::exists(path, error) && !is_page(path)) {
-    throw Error(Stage::options, "page.foreign", "",
-                fmt::format("{} {}: it is there, and it is no page of meshwright", asked_by, path),
-                "name another file; a page that is there is replaced");
-  }
-  const fs::path file(path);
-  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
-  if (const int reason = replace_whole(file, html); reason != 0) {
-    throw cannot_write(asked_by, path,
-                       "cannot write it: " + std::generic_category().message(reason), hint);
-  }
 }
 
 Json page_number(double value) {

@@ -18,11 +18,6 @@ Json page_data(const std::string& kind, const std::string& title);
 // installed.
 std::string html_page(const std::string& title, const Json& data);
 
-// Puts the page where `path` says, whole or not at all, and makes missing folders. Replaces a page;
-// any other file is left as it is. Throws Error (options) naming who asked for
-// it: an option such as "-o", or "mw.bar_chart".
-void write_page(const std::string& asked_by, const std::string& path, const std::string& html);
-
 // A number as a page has it: six digits, which is what it shows; null if it is not finite.
 Json page_number(double value);
 // At most `most` characters of a text, and how many there are if it has more.

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 
+#include "common/files.h"
 #include "common/run_timing.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -480,7 +481,7 @@ Report make_report(const ReportInput& input) {
 
 Json write_report(const std::string& asked_by, const std::string& file, const ReportInput& input) {
   Report report = make_report(input);
-  write_page(asked_by, file, report.html);
+  write_output({asked_by, file, OutputKind::page}, report.html);
   report.summary["file"] = file;
   return report.summary;
 }

@@ -27,7 +27,7 @@ struct Report {
 };
 // Throws Error: see find_report_runs(), html_page().
 Report make_report(const ReportInput& input);
-// Writes it as write_page() does; returns the summary with `file`.
+// Writes it as write_output() does; returns the summary with `file`.
 Json write_report(const std::string& asked_by, const std::string& file, const ReportInput& input);
 
 }  // namespace mw

@@ -349,6 +349,7 @@ fault that no training can see, and was given up; no process ran long enough to 
                                            (made, ["--kinds", "flip-shard"], "usage.value"),
                                            (one, ["--processes", 2, "--launcher", "mpirun -n 2"], "usage.option"),
                                            (one, ["--minutes", -1], "usage.option"), (one, ["--log", "none/a"], "file.write"),
+                                           (one, ["--log", "script.lua"], "page.foreign"),
                                            (twice, [], "chaos.script"), (fails, [], "chaos.script")):
             with self.subTest(arguments=arguments, problem=problem):
                 self.write(script)

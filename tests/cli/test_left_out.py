@@ -345,9 +345,11 @@ class LeftOut(cases.ProgramCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("its result.json cannot be read as a result, so it runs again"), 1, done.stderr)
         index, = self.folder.glob("**/sweep.json")
-        index.write_text(index.read_text()[:50])
-        done = self.call("sweep", script, "--json")
-        self.assertEqual((done.returncode, problems(self.lines(done))), (5, ["file.format"]), done.stderr)
+        for text in (index.read_text()[:50], '{"of": "the user"}'):
+            index.write_text(text)
+            done = self.call("sweep", script, "--json")
+            self.assertEqual((done.returncode, problems(self.lines(done))), (5, ["file.format"]), done.stderr)
+            self.assertEqual(index.read_text(), text)
 
 
 if __name__ == "__main__":

@@ -102,6 +102,76 @@ for _, c in ipairs(sweep:go { workers = 1, reruns = 0, quiet = true }) do print(
         self.assertEqual(len((self.folder / "cells.txt").read_text().split()), 4)
 
 
+class Outputs(Limits):
+    """Files that a user names are replaced only by what is of their kind, and by all of it."""
+
+    def setUp(self):
+        super().setUp()
+        self.small(1, "e.log = 'run.h5'")
+        self.assertEqual(self.call("run", "script.lua").returncode, 0)
+        self.write("of the user", "keep.txt")
+
+    def kept(self, name, code, *command):
+        before = (self.folder / name).read_bytes()
+        self.refused(2, code, *command)
+        self.assertEqual((self.folder / name).read_bytes(), before, command)
+
+    def test_another_kind_and_inputs_stay(self):
+        drawn = "schedule", "1f1b", "--stages", "2", "--microbatches", "2"
+        self.assertEqual(self.call(*drawn, "--csv", "order.csv").returncode, 0)
+        for name, code, *command in (
+                ("run.h5", "file.write", "trace", "run.h5", "--svg", "run.h5"),
+                ("keep.txt", "page.foreign", "trace", "run.h5", "-o", "keep.txt"),
+                ("script.lua", "page.foreign", "logits", "script.lua", "-o", "script.lua"),
+                ("script.lua", "file.write", "plan", "script.lua", "--trace", "script.lua"),
+                ("keep.txt", "page.foreign", "plan", "script.lua", "--html", "keep.txt"),
+                ("keep.txt", "page.foreign", *drawn, "--svg", "keep.txt"),
+                ("keep.txt", "page.foreign", *drawn, "--csv", "keep.txt"),
+                ("order.csv", "file.write", "schedule", "order.csv", "--csv", "order.csv"),
+                ("keep.txt", "page.foreign", "calibrate", "--quick", "-o", "keep.txt")):
+            with self.subTest(command):
+                self.kept(name, code, *command)
+        before = (self.folder / "run.h5").read_bytes()
+        done = self.call("runs", "export", "run.h5", "-o", "run.h5")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("it is there, and it is no table of runs", done.stderr)
+        self.assertEqual((self.folder / "run.h5").read_bytes(), before)
+        for command in (("trace", "run.h5", "-o", "x", "--svg", "./x"), ("plan", "script.lua", "--html", "x", "--trace", "x")):
+            self.refused(2, "file.write", *command)
+            self.assertFalse((self.folder / "x").exists())
+        for _ in range(2):  # its own kind is replaced
+            done = self.call(*drawn, "--csv", "order.csv", "--svg", "a.svg", "--trace", "/dev/stdout")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn('"traceEvents"', done.stdout)
+
+    def test_a_file_that_finds_no_room_leaves_the_one_before(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        for name, *command in (("r.html", "report", "run.h5", "-o", "r.html"), ("t.json", "trace", "run.h5", "-o", "t.json"),
+                               ("s.svg", "schedule", "1f1b", "--stages", "2", "--microbatches", "2", "--svg", "s.svg")):
+            with self.subTest(command):
+                self.assertEqual(self.call(*command).returncode, 0)
+                before = (self.folder / name).read_bytes()
+                done = subprocess.run([BIN, *command], cwd=self.folder, preexec_fn=limit, capture_output=True, text=True,
+                                      timeout=300)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"{name}: cannot write it: File too large", done.stderr)
+                self.assertEqual((self.folder / name).read_bytes(), before)
+        with open(self.folder / "said", "w", encoding="utf-8") as said:
+            done = subprocess.run([BIN, "lua-types"], stdout=said, stderr=subprocess.PIPE, text=True, preexec_fn=limit, timeout=300)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("stdout cannot be written: File too large", done.stderr)
+
+    def test_names_that_no_file_can_have(self):
+        long = "x" * 300
+        done = self.call("run", "script.lua", "--set", f"export={long}")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("File name too long", done.stderr)
+        self.assertNotIn("filesystem error", done.stderr)
+        done = self.call("runs", "list", "/proc/self/mem")
+        self.assertNotIn("HDF5-DIAG", done.stderr)
+        self.assertNotIn("basic_filebuf", self.call("calibrate", "-o", "q.lua", "--from", "/proc/self/mem").stderr)
+
+
 class FullOutput(Limits):
     def full(self, *arguments, code=1, **environment):
         with open("/dev/full", "w", encoding="utf-8") as full:

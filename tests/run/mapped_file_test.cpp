@@ -47,6 +47,51 @@ TEST_CASE("a mapped file that is cut off reads as zeros, and says so") {
   whole.check();
 }
 
+TEST_CASE("a file that a user names is replaced by another of its kind alone") {
+  TemporaryFolder folder;
+  const std::string path = folder.path() / "out", other = folder.path() / "./out";
+  const auto left = [&](const std::string& text, mw::OutputKind kind) {
+    REQUIRE(mw::replace_whole(path, text) == 0);
+    const std::string code = mw::test::thrown([&] { mw::write_output({"-o", path, kind}, "new"); });
+    CHECK(mw::whole_file(path) == (code.empty() ? "new" : text));
+    CHECK(mw::test::thrown([&] {
+            mw::check_outputs({{"-o", path, kind}});
+          }) == (mw::whole_file(path) == "new" ? "page.foreign" : code));
+    return code;
+  };
+  using mw::OutputKind;
+  for (const auto& [kind, own] :
+       {std::pair{OutputKind::page, "<!doctype html>\n<!-- meshwright.page/1: made"},
+        {OutputKind::drawing, "<svg xmlns=\"\" font-family=\"system-ui, sans-serif\">"},
+        {OutputKind::trace, "{\"displayTimeUnit\":\"ms\",\"otherData\":{}"},
+        {OutputKind::runs_table, "\"run\",\"hash\"\n"},
+        {OutputKind::runs_table, "{\"run\":\"a\"}\n"},
+        {OutputKind::schedule, "0F0,0F1\n"},
+        {OutputKind::schedule, ",,12B0\n"},
+        {OutputKind::calibration, "{\n \"schema\": \"meshwright.calibration/4\""},
+        {OutputKind::logits, "12345678{\"__metadata__\":{\"hash\":\"0\""}}) {
+    INFO(own);
+    CHECK(left(own, kind).empty());
+    CHECK(left("", kind).empty());
+    for (const char* foreign : {"{", "x", "12345678{\"a\"", "local mw = require \"meshwright\"\n",
+                                "<svg>", "<!doctype html>\n<p>", "1,2\n", "\x89HDF\r\n"})
+      CHECK(left(foreign, kind) == "page.foreign");
+  }
+  const auto refused = [](const std::vector<mw::OutputFile>& files, const std::string& input) {
+    return mw::test::thrown([&] { mw::check_outputs(files, {{"the script", input}}); });
+  };
+  const mw::OutputFile any{"-o", path, OutputKind::any}, again{"--svg", other, OutputKind::any};
+  CHECK(refused({any}, folder.path() / "none").empty());
+  CHECK(refused({any}, other) == "file.write");
+  CHECK(refused({any, again}, "") == "file.write");
+  std::filesystem::remove(path);
+  CHECK(refused({any, again}, "") == "file.write");  // neither is there yet
+  CHECK(
+      refused({{"-o", "/dev/null", OutputKind::page}, {"--svg", "/dev/null", OutputKind::drawing}},
+              "")
+          .empty());
+}
+
 TEST_CASE("what is no regular file is refused at once, however it is read") {
   TemporaryFolder folder;
   const auto pipe = folder.path() / "pipe.safetensors", link = folder.path() / "link";
@@ -67,7 +112,9 @@ TEST_CASE("what is no regular file is refused at once, however it is read") {
             mw::write_safetensors(path, {{"a", at::ones({1})}});
           }) == "file.write");
   }
-  CHECK(mw::test::thrown([&] { mw::write_output("-o", pipe, "text"); }) == "file.write");
+  CHECK(mw::test::thrown([&] {
+          mw::write_output({"-o", pipe, mw::OutputKind::any}, "text");
+        }) == "file.write");
   CHECK(mw::replace_whole(pipe, "text") == ENXIO);
   CHECK(std::filesystem::is_fifo(pipe));
   // A device stays one, and so does a pipe that is read.

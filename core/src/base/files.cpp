@@ -92,8 +92,9 @@ void check_regular(const fs::path& path, const std::string& key) {
 int replace_whole(const fs::path& path, std::string_view text) {
   check_may_write(path);
   const fs::path target = behind_links(path);
-  if (!irregular(target).empty()) {
-    const int special = ::open(target.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  // Not by the target's name: that of a pipe without one, as /dev/fd/63, leads nowhere.
+  if (struct stat info{}; ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    const int special = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (special < 0) return errno;
     ::fcntl(special, F_SETFL, 0);
     const int failed = write_whole(special, text.data(), text.size()) ? 0 : errno;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 
+#include "common/files.h"
 #include "lua/calls.h"
 #include "lua/cluster_files.h"
 #include "lua/guarded.h"
@@ -423,7 +424,8 @@ int core_refuse(lua_State* lua) {
 
 // bar_chart(file, chart): a page, missing folders made
 int core_bar_chart(lua_State* lua) {
-  write_page("mw.bar_chart", luaL_checkstring(lua, 1), bars_html(to_json(lua, 2, "chart")));
+  write_output({"mw.bar_chart", luaL_checkstring(lua, 1), OutputKind::page},
+               bars_html(to_json(lua, 2, "chart")));
   State::of(lua).host.did("bar_chart");
   return 0;
 }

@@ -41,7 +41,14 @@ class Speaker:
         self.log, self.log_lost = None, False
         if request["log"]:
             try:
-                self.log = open(request["log"], "w", encoding="utf-8")
+                file = pathlib.Path(request["log"])
+                if file.is_file() and file.read_bytes()[:16] not in (b"", b'{"kind":"fault",'):
+                    raise Refused(
+                        "page.foreign",
+                        f"--log {file}: it is there, and it is no log of chaos",
+                        "name another file; a log of chaos that is there is replaced",
+                    )
+                self.log = open(file, "w", encoding="utf-8")
             except OSError as error:
                 raise Refused(
                     "file.write",
