@@ -76,15 +76,30 @@ void check_like(const std::vector<Cell>& cells, const std::string& like, const c
               near.empty() ? "there are: " + join_quoted(known) : near);
 }
 
+void forget_judgement(Json& result) {
+  const Json judged = result.value("same_loss_as", Json::object());
+  result["status"] = "done";
+  if (judged.contains("own_reason")) {
+    result["reason"] = judged["own_reason"];
+  } else if (!judged.empty()) {
+    result["reason"] = nullptr;
+  }
+  result.erase("same_loss_as");
+}
+
 void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
            const LossBound& bound) {
-  result["status"] = "done";
-  result["reason"] = nullptr;
+  forget_judgement(result);
   Json found = {{"cell", like}, {"tolerance", bound.later}, {"first_tolerance", bound.first}};
+  found["own_reason"] = result.value("reason", Json());
+  const auto add_reason = [&](const std::string& text) {
+    const Json& own = found["own_reason"];
+    result["reason"] = own.is_string() ? own.get<std::string>() + "; " + text : text;
+  };
   if (reference == nullptr) {
     found["compared"] = false;
-    result["reason"] = "not compared: " + why;
     result["same_loss_as"] = found;
+    add_reason("not compared: " + why);
     return;
   }
   const Json own = result.at("losses");  // a copy: `result` gets more keys, which moves it
@@ -123,26 +138,26 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
   result["same_loss_as"] = found;
   if (wrong_at < steps) {
     result["status"] = "failed";
-    result["reason"] = fmt::format(
+    add_reason(fmt::format(
         "trains differently: the loss of step {} is {} and {} has {}, {:.2g} apart relatively; up "
         "to {:.2g} may be{}",
         wrong_at,
         own[wrong_at].is_number() ? format_number(own[wrong_at].get<double>()) : "not finite", like,
         other[wrong_at].is_number() ? format_number(other[wrong_at].get<double>())
                                     : "one that is not finite",
-        wrong, limit, bound.grows && wrong_at < first_steps ? " so early" : "");
+        wrong, limit, bound.grows && wrong_at < first_steps ? " so early" : ""));
   } else if (scaled) {
     result["status"] = "failed";
-    result["reason"] = fmt::format(
+    add_reason(fmt::format(
         "trains differently: its first gradient has the norm {} and that of {} has {}, {:.2g} "
         "apart relatively; up to {:.2g} may be, of the same weights. Verify says which gradient",
         format_number(first_of(result, "grad_norms")), like,
-        format_number(first_of(*reference, "grad_norms")), norms, bound.norm);
+        format_number(first_of(*reference, "grad_norms")), norms, bound.norm));
   } else if (worst > std::max(bound.first, bound.later)) {
-    result["reason"] = fmt::format(
+    add_reason(fmt::format(
         "its losses and those of {} are {:.2g} apart at step {}, grown little by little from "
         "{:.2g} in the first {} steps, as rounding does where training is unstable",
-        like, worst, at, first, first_steps);
+        like, worst, at, first, first_steps));
   }
 }
 

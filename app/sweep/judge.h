@@ -32,9 +32,13 @@ int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::str
 // Throws Error (options) if no cell and no value is called so.
 void check_like(const std::vector<Cell>& cells, const std::string& like, const char* key);
 
+// Takes back what judge() has said of a result whose run is done: its reason is the run's own again.
+void forget_judgement(Json& result);
+
 // Sets status and reason of a result whose run is done: "failed" where a loss, or the first norm of
 // gradients, differs from the reference's by more than the bound, else "done". Null `reference`:
-// there is nothing to compare with, and `why` says so. Leaves under "same_loss_as" what was found.
+// there is nothing to compare with, and `why` says so. What the run itself gave as its reason stays
+// before that. Leaves under "same_loss_as" what was found.
 void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
            const LossBound& bound);
 

@@ -190,11 +190,7 @@ class Sweep {
 
   void take_result(std::size_t i, const Json& result) {
     rows_[i] = row_of_result(sweep_, cells_[i], result, true);
-    if (result.value("trained", false)) {  // and is judged by what the script says now
-      rows_[i]["status"] = "done";
-      rows_[i]["reason"] = nullptr;
-      rows_[i].erase("same_loss_as");
-    }
+    if (result.value("trained", false)) forget_judgement(rows_[i]);  // the script says it anew
     states_[i] = state_of(rows_[i]);
   }
 

@@ -16,6 +16,8 @@ namespace {
 // The share by which a run differs from the next one of its mix, measured on two cores that did
 // nothing else: half of an interval where each mix ran once.
 constexpr double run_to_run = 0.03;
+// Half of an interval, of logarithms, that leaves everything open.
+constexpr double tells_nothing = 10;
 // The share by which CPU seconds may err beside other programs, which take caches, memory and the
 // other half of a core: docs/sweeps.md has the measurement.
 constexpr double cpu_beside_others = 0.15;
@@ -31,7 +33,9 @@ double student(int freedom) {
 
 struct Sample {
   std::vector<double> logs;  // of a run's median step each
-  double within = 0;         // the relative standard error that a run's own steps show, the largest
+  // The relative standard error that a run's own steps show, the largest; NaN: no run has steps
+  // enough to show one.
+  double within = CoreUse::unknown;
 };
 
 Sample sample_of(const RankedMix& mix, bool cpu) {
@@ -43,7 +47,7 @@ Sample sample_of(const RankedMix& mix, bool cpu) {
     const double value = cpu ? run.cpu : run.seconds, error = cpu ? run.cpu_error : run.error;
     if (!(value > 0)) continue;
     sample.logs.push_back(std::log(value));
-    if (error > sample.within) sample.within = error;
+    sample.within = std::fmax(sample.within, error);  // a number where one of the two is
   }
   return sample;
 }
@@ -66,11 +70,12 @@ std::vector<Interval> intervals_of(const std::vector<Sample>& samples, double le
     Interval& made = intervals.emplace_back();
     if (n == 0) continue;
     const double within = student(4) * samples[m].within / std::sqrt(n);
-    // A mix that varies more than others is given its own spread.
+    // A mix that varies more than others is given its own spread. One run of a few steps has none.
+    const double once = std::isnan(within) ? tells_nothing : run_to_run;
     const double half =
         freedom > 0 ? student(freedom) * std::max(pooled, n > 1 ? deviation : 0) / std::sqrt(n)
-                    : run_to_run;
-    const double wide = std::max({half, within, least});
+                    : once;
+    const double wide = std::fmax(std::max(half, least), within);
     made = {std::exp(middle - wide), std::exp(middle), std::exp(middle + wide)};
   }
   return intervals;

@@ -49,13 +49,16 @@ struct ReportGroup {
   std::string sweep;          // as ReportCell has it
   std::vector<std::pair<std::string, std::string>> work;  // likewise; only equals are compared
 
-  // What it is ranked by: measured, or predicted where nothing was run.
-  double speed() const {
-    return tokens_per_second.n > 0 ? tokens_per_second.mean : predicted_tokens.mean;
+  // Whether predictions stand for it. Of a mix that was run and failed they say nothing.
+  bool only_predicted() const {
+    return verdict == GroupVerdict::predicted || verdict == GroupVerdict::left_out;
   }
+  // What it is ranked by: measured, or predicted where nothing was run.
+  double speed() const { return only_predicted() ? predicted_tokens.mean : tokens_per_second.mean; }
+  const MeanAndDeviation& memory_peak() const { return only_predicted() ? predicted_peak : peak; }
   // Half of the 95 % interval of its speed, as a share of it; NaN where there is none that tells.
   double half() const { return interval.half(); }
-  double memory_needed() const { return peak.n > 0 ? peak.mean : predicted_peak.mean; }
+  double memory_needed() const { return memory_peak().mean; }
 };
 
 // The mixes whose work is the same and whose speed is known: tokens a second of other work say

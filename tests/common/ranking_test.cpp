@@ -82,6 +82,11 @@ TEST_CASE("The fastest beats every other one, or it is undecided") {
   // One run each: what runs differ by from one to the next is no difference.
   CHECK(rank_mixes({mix_of({quiet(0.1)}), mix_of({quiet(0.104)})}).undecided());
   CHECK(rank_mixes({mix_of({quiet(0.1)}), mix_of({quiet(0.12)})}).fastest == 0);
+  // And one of a few steps has no spread of its own.
+  const auto few = [](double seconds) { return mix_of({run_of(seconds, seconds, 0, 0, 4)}); };
+  const Ranking untold = rank_mixes({few(0.1), few(0.3)});
+  CHECK(untold.undecided());
+  CHECK(std::isnan(untold.wall[0].half()));
   // Two seeds that happen to agree are no certainty: others' spread counts for them too.
   CHECK(rank_mixes({mix_of({quiet(0.1), quiet(0.1)}), mix_of({quiet(0.104), quiet(0.104)}),
                     mix_of({quiet(0.2), quiet(0.22)})})

@@ -159,6 +159,19 @@ class Reading(unittest.TestCase):
                 mw.read_run(self.runs / f"{name}.h5")
             self.assertEqual((caught.exception.exit_code, caught.exception.code), (2, "runs.unreadable"))
 
+    def test_a_cell_that_trained_differently_has_failed(self):
+        cell = self.folder / "cell"
+        cell.mkdir()
+        shutil.copy(self.runs / "dp.h5", cell / "run.h5")
+        run = mw.read_run(cell)
+        self.assertEqual((run.status, run.reason), ("done", ""))
+        for text, found in (("{", ("done", "")), ('{"kind": "train", "status": "failed"}', ("done", "")),
+                            ('{"kind": "cell", "status": "done", "reason": null}', ("done", "")),
+                            ('{"kind": "cell", "status": "failed", "reason": "differs"}', ("failed", "differs"))):
+            (cell / "result.json").write_text(text)
+            run.refresh()
+            self.assertEqual((run.status, run.reason), found)
+
     def test_a_run_that_goes_on_is_read_again(self):
         path = self.folder / "again.h5"
         shutil.copy(self.runs / "slow.h5", path)

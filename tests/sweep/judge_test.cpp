@@ -67,6 +67,21 @@ TEST_CASE("rounding that grows little by little is no fault") {
         std::string::npos);
 }
 
+TEST_CASE("a run's own reason stays, however often it is judged") {
+  Json own = {{"losses", {1.5}}, {"reason", "stopped by observe after step 0"}};
+  const Json reference = {{"losses", {1.0}}};
+  for (int n = 0; n < 2; ++n) {
+    judge(own, "dp(2)", &reference, "", loss_bound("fp32"));
+    CHECK(own["reason"].get<std::string>().find(
+              "stopped by observe after step 0; trains differently: the loss of step 0") == 0);
+  }
+  forget_judgement(own);
+  CHECK(own["reason"] == "stopped by observe after step 0");
+  CHECK(own["status"] == "done");
+  judge(own, "dp(2)", &own, "", loss_bound("fp32"));
+  CHECK(own["reason"] == "stopped by observe after step 0");
+}
+
 TEST_CASE("what is wrong is found") {
   const LossBound fp32 = loss_bound("fp32");
   SECTION("early, however little") {

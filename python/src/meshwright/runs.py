@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -22,6 +23,8 @@ PREDICTED = "predicted_bytes"
 # The steps that medians of speeds leave out: the first two where there are more than FEW_STEPS,
 # else the first, unless it is the only one.
 WARM_UP, FEW_STEPS = 2, 4
+# States of a sweep's cell that its run file does not know.
+ENDS_OF_CELLS = ("failed", "skipped", "refused")
 SPEEDS = ("step_seconds", "tokens_per_second", "mfu", "bubble_fraction")
 
 
@@ -99,6 +102,7 @@ class Run:
     def refresh(self) -> Run:
         """Reads the attributes anew and forgets tables, so that these are read anew too."""
         self._frames, self._texts = {}, {}
+        self.__dict__.pop("_judgement", None)
         with self._open() as file:
             attributes = {
                 name: text_of(value) if isinstance(value, bytes) else value
@@ -179,8 +183,11 @@ class Run:
     @property
     def status(self) -> str:
         """One of "done", "failed", "interrupted", "running" and "killed"; killed is a run of this
-        host whose file says running and whose process is gone."""
+        host whose file says running and whose process is gone. Of a sweep's cell it is the sweep's
+        where that says more than the file can: that the cell trained differently."""
         status = self._attribute("status")
+        if status == "done" and self._judgement.get("status") in ENDS_OF_CELLS:
+            return self._judgement["status"]
         mark = self._attribute("process")
         if status != "running" or self._attribute("host") != socket.gethostname() or not mark:
             return status
@@ -189,7 +196,21 @@ class Run:
     @property
     def reason(self) -> str:
         """Why the status is not done, or why the run ended early; else empty."""
+        if self.status in ENDS_OF_CELLS and self.status != self._attribute("status"):
+            return self._judgement.get("reason") or ""
         return self._attribute("reason")
+
+    @functools.cached_property
+    def _judgement(self) -> dict[str, Any]:
+        """The sweep's result beside a cell's file; empty where the file is no cell's."""
+        beside = self.path.parent / "result.json"
+        if self.path.name != "run.h5" or not beside.exists():
+            return {}
+        try:
+            result = json.loads(beside.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # damaged: the file's own words count
+            return {}
+        return result if isinstance(result, dict) and result.get("kind") == "cell" else {}
 
     @property
     def created(self) -> pd.Timestamp:
