@@ -384,7 +384,7 @@ local mw = {}
 ---@field checkpoint? table all that a run goes on from, now and then: { path = "checkpoints/{name}", every = 100, keep = 3 }; one more at its end
 ---@field resume? any true: the run goes on from the newest checkpoint of checkpoint.path, whatever mix wrote it, or begins anew where there is none; { from = "…", changed = true } (default false)
 ---@field evaluate? table a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone by the run's own plan, after so many steps and after the last
----@field cluster? table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run takes from it how many layers its stages have, where they are not given, and nothing else
+---@field cluster? table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out, but for a search, which needs one. A run takes from it how many layers its stages have, where they are not given, and nothing else
 ---@field stack? table the software that a plan on a cluster is priced for: mw.stack("meshwright"), mw.stack("megatron-core"); left out it is plain, without flash attention
 ---@field tokens? any that the whole training is to see, as 1.4e12 or "1.4T": a plan on a cluster says how long that takes
 ---@field price? number of a device hour, in any currency: a plan with tokens says what they cost (>= 0)
@@ -432,7 +432,7 @@ local mw = {}
 ---@field checkpoint? table a training's: the search does not look at it
 ---@field resume? any a training's: the search does not look at it
 ---@field evaluate? table a training's: the search does not look at it
----@field cluster table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run takes from it how many layers its stages have, where they are not given, and nothing else
+---@field cluster table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out, but for a search, which needs one. A run takes from it how many layers its stages have, where they are not given, and nothing else
 ---@field stack? table the software that a plan on a cluster is priced for: mw.stack("meshwright"), mw.stack("megatron-core"); left out it is plain, without flash attention
 ---@field tokens? any a training's: the search does not look at it
 ---@field price? number a training's: the search does not look at it

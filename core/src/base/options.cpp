@@ -59,6 +59,15 @@ bool less(const Json& a, const Json& b) {
   return a.get<double>() < b.get<double>();
 }
 
+// A whole number is an integer however it was computed: 8 / 2 is 4.0 in Lua.
+Json with_integers(Json given) {
+  if (const auto whole = whole_number(given); whole && given.is_number_float()) return *whole;
+  if (given.is_structured() && !is_function(given)) {
+    for (auto& [key, item] : given.items()) item = with_integers(std::move(item));
+  }
+  return given;
+}
+
 // Reads one key; adds the problem and returns nothing if the value will not do.
 class KeyReader {
  public:
@@ -81,16 +90,16 @@ class KeyReader {
         return read_choice(given);
       case OptionType::table:
         if (given.is_array() && given.empty()) return Json::object();
-        return given.is_object() && !is_function(given) ? given : wrong(given);
+        return given.is_object() && !is_function(given) ? with_integers(given) : wrong(given);
       case OptionType::list:
         if (given.is_object() && given.empty()) return Json::array();
-        return given.is_array() ? given : wrong(given);
+        return given.is_array() ? with_integers(given) : wrong(given);
       case OptionType::function:
         return is_function(given) ? given : wrong(given);
       case OptionType::any:
         break;
     }
-    return given;
+    return with_integers(given);
   }
 
  private:
@@ -105,7 +114,6 @@ class KeyReader {
 
   std::optional<Json> read_integer(const Json& given) const {
     if (!given.is_number()) return wrong(given, hint_for_number_as_text(given));
-    // 8 / 2 is 4.0 in Lua: a whole number is an integer however it was computed.
     if (const auto value = whole_number(given)) return in_range(*value, describe(given));
     const auto value = given.get<double>();
     // Whole, and beyond 64 bits: beyond any limit, though as a double the largest may equal it.

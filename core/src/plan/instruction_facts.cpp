@@ -127,7 +127,7 @@ Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
     const Op& serves = program.graph->ops()[op];
     facts["op"] = serves.name;
     facts["kind"] = serves.kind();
-    facts["layer"] = serves.layer;
+    if (serves.layer >= 0) facts["layer"] = serves.layer;
   }
   // An exchange sends rows out to their experts or brings them back. Backward takes gradients the
   // other way, and its exchange is named as the forward one whose rows they are the gradients of.

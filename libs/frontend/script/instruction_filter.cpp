@@ -138,7 +138,7 @@ Json::const_iterator fact_of(const Json& facts, const std::string& name) {
 }  // namespace
 
 const std::vector<std::string>& kinds_of_segments() {
-  static const std::vector<std::string> kinds{"forward", "backward", "dgrad",  "wgrad", "braid",
+  static const std::vector<std::string> kinds{"forward", "backward", "dgrad",  "wgrad",
                                               "gather",  "reduce",   "totals", "update"};
   return kinds;
 }
