@@ -116,6 +116,15 @@ void SafetensorsWriter::write(const std::string& name, const at::Tensor& tensor)
   if (tensor.sizes() != at::IntArrayRef(place.entry.shape))
     throw std::logic_error(path_.string() + ": \"" + name + "\" has another shape");
   const at::Tensor flat = tensor.to(at::kCPU, place.entry.dtype).contiguous();
+  if (flat.scalar_type() != tensor.scalar_type() && !at::isfinite(flat).all().item<bool>() &&
+      at::isfinite(tensor).all().item<bool>()) {
+    throw Error(
+        Stage::run, "export.range", "export.dtype",
+        fmt::format("{} has numbers of up to {:.4g}, which are infinite in the dtype of the "
+                    "file",
+                    name, tensor.abs().max().item<double>()),
+        "write dtype = \"bf16\" or \"fp32\"");
+  }
   if (!write_at(out_, static_cast<const char*>(flat.const_data_ptr()), flat.nbytes(), place.begin))
     fail("write", errno);
   place.written = true;

@@ -5,12 +5,14 @@
 #include <glob.h>
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -55,6 +57,7 @@ class TokenFile {
  private:
   void read_llm_c(std::int32_t magic);
   void read_megatron(const std::filesystem::path& index);
+  void check_said(const std::string& type) const;  // of a file whose header says the type
   void read_bare(const std::string& type, std::int64_t vocab);
   int told_by_bytes(std::int64_t vocab) const;
 
@@ -66,6 +69,8 @@ class TokenFile {
 
 namespace {
 
+// By the logarithm of a token's bytes: without a sign, and with one.
+constexpr const char* type_names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"};
 constexpr std::int64_t llm_c_header = 256 * 4;
 // The magic numbers of llm.c's writers, whose tokens are GPT-2's in 16 bits or Llama 3's in 32.
 constexpr std::int32_t llm_c_gpt2 = 20240520, llm_c_llama3 = 20240801;
@@ -117,6 +122,7 @@ TokenFile::TokenFile(const fs::path& path, const std::string& type, std::int64_t
   const bool indexed = fs::exists(index, error);
   if (path.extension() == ".idx" || (indexed && file_.path().extension() == ".bin")) {
     read_megatron(index);
+    check_said(type);
     return;
   }
   if (is_megatron_index(file_)) {
@@ -126,9 +132,20 @@ TokenFile::TokenFile(const fs::path& path, const std::string& type, std::int64_t
   const std::int32_t magic = file_.size() >= 4 ? number_at<std::int32_t>(file_, 0) : 0;
   if (magic == llm_c_gpt2 || magic == llm_c_llama3) {
     read_llm_c(magic);
+    check_said(type);
   } else {
     read_bare(type, vocab);
   }
+}
+
+void TokenFile::check_said(const std::string& type) const {
+  const std::string own = type_names[2 * std::countr_zero(static_cast<unsigned>(type_.bytes)) +
+                                     (type_.has_sign ? 1 : 0)];
+  if (type == "auto" || type == own) return;
+  throw Error(Stage::options, "data.dtype", "dtype",
+              fmt::format("{}: its header says that its tokens are {}, and dtype is \"{}\"",
+                          path().string(), own, type),
+              fmt::format("leave dtype out, or write dtype = \"{}\"", own));
 }
 
 void TokenFile::read_llm_c(std::int32_t magic) {
@@ -324,9 +341,8 @@ int TokenFile::told_by_bytes(std::int64_t vocab) const {
 }
 
 void TokenFile::read_bare(const std::string& type, std::int64_t vocab) {
-  static constexpr const char* names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"};
-  const auto named = std::ranges::find(names, type) - std::begin(names);
-  const bool said = named < std::ssize(names);
+  const auto named = std::ranges::find(type_names, type) - std::begin(type_names);
+  const bool said = named < std::ssize(type_names);
   type_ = said ? TokenType{1 << named / 2, named % 2 == 1} : TokenType{told_by_bytes(vocab)};
   if (file_.size() % type_.bytes != 0) {
     refuse(path(),
@@ -347,9 +363,9 @@ void TokenFile::read_bare(const std::string& type, std::int64_t vocab) {
           fmt::format("say the type in which the file was written, such as dtype = \"{}\"; was it "
                       "cut off? Then write it again; tokens are below the model's vocab of {}, and "
                       "little-endian",
-                      names[half == 1   ? 2
-                            : half == 2 ? 4
-                                        : 7],
+                      type_names[half == 1   ? 2
+                                 : half == 2 ? 4
+                                             : 7],
                       vocab));
   }
   tokens_ = file_.size() / type_.bytes;
@@ -424,12 +440,48 @@ std::vector<fs::path> matches(const std::string& pattern) {
   return found;
 }
 
-// Under the first root that has any.
+// How many patterns the braces of one stand for, or more where they nest.
+double expansions(const std::string& pattern) {
+  double all = 1;
+  std::vector<double> open;
+  for (const char c : pattern) {
+    if (c == '{') open.push_back(1);
+    if (c == ',' && !open.empty()) ++open.back();
+    if (c != '}' || open.empty()) continue;
+    all *= open.back();
+    open.pop_back();
+  }
+  return all;
+}
+
+// The folder's name as a pattern that matches it alone.
+std::string escaped(const fs::path& folder) {
+  std::string text;
+  for (const char c : folder.string()) {
+    if (std::string_view("*?[]{}\\").find(c) != std::string_view::npos) text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+// Under the first root that has any. A file of that very name is no pattern.
 std::vector<fs::path> find(const std::string& pattern, const DataContext& context) {
-  if (fs::path(pattern).is_absolute() || pattern.starts_with('~') || context.roots.empty())
-    return matches(pattern);
-  for (const fs::path& root : context.roots) {
-    std::vector<fs::path> found = matches((root / pattern).lexically_normal().string());
+  constexpr double most = 10000;
+  if (expansions(pattern) > most) {
+    throw Error(Stage::options, "option.value", "path",
+                fmt::format("the braces of \"{}\" stand for {:.0f} names; {:.0f} may be", pattern,
+                            expansions(pattern), most),
+                "write \"*\", or a list of names");
+  }
+  const bool anywhere =
+      fs::path(pattern).is_absolute() || pattern.starts_with('~') || context.roots.empty();
+  for (const fs::path& root : anywhere ? std::vector<fs::path>{""} : context.roots) {
+    const fs::path literal = (root / pattern).lexically_normal();
+    std::error_code error;
+    if (may_read(literal) && fs::exists(literal, error) && !fs::is_directory(literal, error))
+      return {literal};
+    std::vector<fs::path> found = matches(
+        anywhere ? pattern : (fs::path(escaped(root)) / pattern).lexically_normal().string());
     if (!found.empty()) return found;
   }
   return {};

@@ -90,6 +90,12 @@ class Export(cases.ProgramCase):
         self.assertTrue((masters.view(np.uint32) & 0xFFFF).any())  # more than bf16 holds: the optimizer's own
         self.assertEqual(json.loads((self.out / "config.json").read_text())["dtype"], "float32")
 
+    def test_numbers_that_a_dtype_cannot_hold(self):
+        error = self.refused(1, "export.range export.dtype", "run", "script.lua", "--set", "optimizer=mw.sgd { lr = 1e9 }",
+                             "--set", "steps=1", "--set", 'export={path="out", dtype="fp16"}')
+        self.assertRegex(error["message"], r"\S+weight has numbers of up to \S+, which are infinite")
+        self.assertFalse(self.out.exists())
+
     def test_what_is_there_is_not_replaced(self):
         self.only("run", "script.lua")
         self.only("run", "script.lua")  # its own

@@ -94,6 +94,32 @@ class Shards(ProgramCase):
                          ('train(mw.shards "known.tok", { sequence = 600, data = mw.shards { "known.tok", dtype = "u16" } })', 2,
                           "data.too-short data.path"))
 
+    def test_a_type_that_a_header_contradicts_is_refused(self):
+        t = self.tokens
+        self.put("llmc.bin", llm_c(t))
+        index, data = megatron(t, np.int32)
+        self.put("meg.idx", index)
+        self.put("meg.bin", data)
+        self.all("run", self.write(HEAD + 'train(mw.shards { "llmc.bin", dtype = "u16" })\ntrain(mw.shards { "meg.idx", dtype = "i32" })'))
+        self.all_refused(HEAD, ('train(mw.shards { "llmc.bin", dtype = "i64" })', 2, "data.dtype data.dtype"),
+                         ('train(mw.shards { "meg.idx", dtype = "u16" })', 2, "data.dtype data.dtype"))
+
+    def test_a_name_that_is_there_is_no_pattern_and_its_folder_never_is(self):
+        other, right = llm_c(self.tokens[::-1].copy()), llm_c(self.tokens)
+        for name in ("exp1", "exp[1]", "expa", "exp{a,b}"):
+            (self.folder / name).mkdir()
+        for name, content in (("t1.bin", other), ("t[1].bin", right), ("exp1/t.bin", other), ("exp[1]/t.bin", right),
+                              ("expa/t.bin", other), ("exp{a,b}/t.bin", right)):
+            self.put(name, content)
+        want, = self.losses('mw.shards { "t[1].bin", order = "sequential" }')
+        for folder in ("exp[1]", "exp{a,b}"):
+            for pattern in ("t.bin", "t*.bin"):
+                script = self.folder / folder / "s.lua"
+                script.write_text(HEAD + f'train(mw.shards {{ "{pattern}", order = "sequential" }})')
+                self.assertEqual(self.only("run", script)["losses"], want, (folder, pattern))
+        self.assertNotEqual(self.losses('mw.shards { "t1.bin", order = "sequential" }'), [want])
+        self.all_refused(HEAD, ('train(mw.shards { ("{a,b}"):rep(30) .. ".bin" })', 2, "option.value data.path"))
+
     def test_the_type_of_bare_tokens_is_told_by_their_bytes(self):
         """All types that numpy writes come out as they are in the file, or are asked for: never as other tokens."""
         t = self.tokens
