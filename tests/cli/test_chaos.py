@@ -33,11 +33,13 @@ mw.train(e)
 # kill, loses the checkpoints of those before it, and the sixth one, which goes on after another, trains by another rate.
 GOES_WRONG = """
 io.open("starts", "a"):write("x\\n"):close()
-local starts = 0
-for _ in io.lines("starts") do starts = starts + 1 end
-if starts == 4 then os.execute("rm -rf mw-chaos-*/checkpoints/step-*") end
-local wrong = starts == 2 or starts == 6
-e.schedule = function(step) return wrong and 2e-3 or 1e-3 end
+local function starts()
+  local count = 0
+  for _ in io.lines("starts") do count = count + 1 end
+  return count
+end
+if starts() == 4 then os.execute("rm -rf mw-chaos-*/checkpoints/step-*") end
+e.schedule = function(step) return (starts() == 2 or starts() == 6) and 2e-3 or 1e-3 end
 """
 # When the script is over, its run file has the first steps alone.
 LOSES_ROWS = """
