@@ -134,7 +134,8 @@ class Maker:
             Figure(
                 "bars",
                 "speed",
-                f"Tokens a second, {self.said}" + ("; lines are 95 % intervals" if known else ""),
+                f"Tokens a second, {self.said}"
+                + ("; lines: 95 % intervals, where known" if self.said == "measured" else ""),
                 "tokens/s",
                 "mix",
                 [bar_of(row) for row in rows],
