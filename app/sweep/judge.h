@@ -32,7 +32,8 @@ int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::str
 // Throws Error (options) if no cell and no value is called so.
 void check_like(const std::vector<Cell>& cells, const std::string& like, const char* key);
 
-// Takes back what judge() has said of a result whose run is done: its reason is the run's own again.
+// Takes back what judge() has said of a result whose run is done: its reason is the run's own
+// again.
 void forget_judgement(Json& result);
 
 // Sets status and reason of a result whose run is done: "failed" where a loss, or the first norm of

@@ -230,7 +230,8 @@ void Agent::look() {
   }
 }
 
-// A line is shorter than what a pipe takes in one piece. If the conductor has died, nobody reads it.
+// A line is shorter than what a pipe takes in one piece. Nobody reads it where the conductor has
+// died.
 void Agent::tell(const std::string& line) const {
   if (pipe_ >= 0) write_whole(pipe_, line.data(), line.size());
 }

@@ -341,7 +341,8 @@ std::vector<std::string> find_pitfalls(const RunRequest& request, const Machine&
                                        const Prediction& own) {
   if (request.plan == nullptr || !own.timed()) return {};
   if (request.plan->work > most_work_of_own)
-    return {"none was looked for: the plan is so large that others beside it take too long to make"};
+    return {
+        "none was looked for: the plan is so large that others beside it take too long to make"};
   return Pitfalls(request, machine, own).run();
 }
 

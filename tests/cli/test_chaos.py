@@ -29,8 +29,9 @@ local e = {
 %s
 mw.train(e)
 """
-# The first start is without faults. The second one trains by another rate. The fourth one, which goes on after a
-# kill, loses the checkpoints of those before it, and the sixth one, which goes on after another, trains by another rate.
+# The first start is without faults. The second one trains by another rate. The fourth one, which goes
+# on after a kill, loses the checkpoints of those before it, and the sixth one, which goes on after
+# another, trains by another rate.
 GOES_WRONG = """
 io.open("starts", "a"):write("x\\n"):close()
 local function starts()
@@ -244,7 +245,8 @@ class Chaos(ProgramCase):
         self.assertRegex(outcome["wrong"][0], r"^another loss at step \d+, before fault 1$")
         anew, other = faults
         self.assertRegex(anew["wrong"], r"^it went on from step 0, and there was a checkpoint of step \d+$")
-        # A rate shows one step later: by then the run may be taken to have gone on, and its end is what is wrong.
+        # A rate shows one step later: by then the run may be taken to have gone on, and its end is
+        # what is wrong.
         self.assertRegex(other["wrong"] or " ".join(outcome["wrong"][1:]), r"another loss at step \d+")
         kept, = self.folder.glob("mw-chaos-*")
         self.assertTrue((kept / "checkpoints").is_dir())

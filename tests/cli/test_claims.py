@@ -117,8 +117,8 @@ class Claims(ProgramCase):
                     "reads nothing": "backward_reads_input of 0 entries", "saves more": "saved x over the dim nodim"})
 
     def test_results_and_gradients_that_the_lemmas_see(self):
-        self.amiss({"integers": "has the dtype Long, where Double is needed",
-                    "truths": "has the dtype Bool, where Double is needed",
+        self.amiss({"integers": "has the dtype Long, where Float is needed",
+                    "truths": "has the dtype Bool, where Float is needed",
                     "no derivative": "its traits say that it is not differentiable",
                     "boom": "boom", "throws": "the integer 7"}, code="prove.lemma")
         self.amiss({"throws in runs": "the op threw the integer 7 (in the forward of layers.0.amiss"}, ', precision = "fp32"')

@@ -227,8 +227,9 @@ class Commands(ProgramCase):
         for raised, said in (('{ msg = "too wide" }', "too wide"), ('{ message = "too deep", code = 3 }', "too deep"),
                              ("{ code = 3 }", "{ code = 3 }"), ("print", "a function"),
                              ('setmetatable({}, { __tostring = function() return "of its own" end })', "of its own")):
-            error, = self.refused(f"error({raised})", 2, "script.error")
-            self.assertEqual(error["message"], said)
+            done = self.call("run", "--json", self.script(f"error({raised})"))
+            error, = self.lines(done)
+            self.assertEqual((done.returncode, error["code"], error["message"]), (2, "script.error", said))
         for script, problem, line in ((self.script(text="local x =\n"), "script.error", 2),
                                       ("scrpt.lua", "script.unreadable", None)):
             done = self.call("run", script, "--json")

@@ -223,7 +223,7 @@ enum class Access : std::uint8_t { read, add, write, release };
 
 // Calls `visit(slot, access)` for each slot that the instruction uses, but for those inside a ring,
 // which nobody else uses. A slot may come twice: an input that is overwritten is read and written.
-// Of an op, a backward reads what the forward has made. What a transfer moves is used from its
+// A backward reads what the forward of its op has made. What a transfer moves is used from its
 // start to its wait, which both have its slots.
 template <class Visit>
 void for_each_use(const Instruction& instruction, const Visit& visit) {

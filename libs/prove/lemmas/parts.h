@@ -51,7 +51,8 @@ bool is_straight_through(const Op& op);
 // two points is no fault. Not of counts that no loss moves (ExpertLoad).
 std::vector<Fault> check_adjoint(WholeOp& whole);
 
-// Of an op without a derivative: that no result which has a gradient changes with an input that has.
+// Checks of an op without a derivative that no result with a gradient changes with an input that
+// has one.
 std::vector<Fault> check_constant(WholeOp& whole);
 
 // Holds what OpCall promises: a gradient is written into the tensor that is given for it, or added

@@ -17,7 +17,7 @@ struct Amount {
   Amount(const char* n, std::int64_t v) : Amount(n, static_cast<double>(v)) { most = 0x1p60; }
 };
 
-// Throws Error unless each is a number from 0 to its most. `whose`: "layers.0.mine (mine), forward".
+// Throws Error unless each is a number from 0 to its most. `whose`: "layers.0.mine (mine)".
 void check_amounts(const std::string& whose, std::initializer_list<Amount> amounts);
 
 // OpType::cost of the piece. Where that declares no FLOPs of a matrix product or an attention, they
