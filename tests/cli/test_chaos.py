@@ -29,9 +29,9 @@ local e = {
 %s
 mw.train(e)
 """
-# The first start is without faults. The second one trains by another rate. The fourth one, which goes
-# on after a kill, loses the checkpoints of those before it, and the sixth one, which goes on after
-# another, trains by another rate.
+# The first start is without faults. The second one trains by another rate. The fourth one, which
+# goes on after a kill, loses the checkpoints of those before it, and the sixth one, which goes on
+# after another, trains by another rate.
 GOES_WRONG = """
 io.open("starts", "a"):write("x\\n"):close()
 local function starts()
