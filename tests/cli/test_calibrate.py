@@ -20,6 +20,8 @@ mw.plan {
 }
 """
 
+OLD = '{\n "schema": "meshwright.calibration/1", "an": "old one"}'
+
 
 class Calibrate(ProgramCase):
     def plan(self, **environment):
@@ -98,7 +100,7 @@ class Calibrate(ProgramCase):
 
     def test_one_that_is_broken_off_leaves_the_old_file(self):
         file = self.folder / "mine.json"
-        file.write_text("the old one")
+        file.write_text(OLD)
         process = subprocess.Popen([BIN, "calibrate", "-o", file], cwd=self.folder, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         self.assertIn("one rank", process.stderr.readline())
@@ -106,7 +108,7 @@ class Calibrate(ProgramCase):
         process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130)
         self.assertEqual([p.name for p in self.folder.iterdir()], ["mine.json"])
-        self.assertEqual(file.read_text(), "the old one")
+        self.assertEqual(file.read_text(), OLD)
 
     def test_a_file_that_cannot_be_written(self):
         done = self.call("calibrate", "--quick", "--json", "-o", "/proc/no/such.json")

@@ -108,12 +108,12 @@ class Shards(ProgramCase):
         other, right = llm_c(self.tokens[::-1].copy()), llm_c(self.tokens)
         for name in ("exp1", "exp[1]", "expa", "exp{a,b}"):
             (self.folder / name).mkdir()
-        for name, content in (("t1.bin", other), ("t[1].bin", right), ("exp1/t.bin", other), ("exp[1]/t.bin", right),
-                              ("expa/t.bin", other), ("exp{a,b}/t.bin", right)):
+        for name, content in (("t1.bin", other), ("t[1].bin", right), ("exp1/u.bin", other), ("exp[1]/u.bin", right),
+                              ("expa/u.bin", other), ("exp{a,b}/u.bin", right)):
             self.put(name, content)
         want, = self.losses('mw.shards { "t[1].bin", order = "sequential" }')
         for folder in ("exp[1]", "exp{a,b}"):
-            for pattern in ("t.bin", "t*.bin"):
+            for pattern in ("u.bin", "u*.bin"):
                 script = self.folder / folder / "s.lua"
                 script.write_text(HEAD + f'train(mw.shards {{ "{pattern}", order = "sequential" }})')
                 self.assertEqual(self.only("run", script)["losses"], want, (folder, pattern))
