@@ -441,6 +441,21 @@ fs::path config_beside(const fs::path& weights) {
   return fs::exists(fs::symlink_status(file, error)) ? file : fs::path();
 }
 
+// Models whose layers are of several kinds, each with its own attention and its own rotary table.
+template <class Refuse>
+static void refuse_layers_of_kinds(const Json& theirs, const Refuse& refuse) {
+  const char* hint = "layers of several kinds are not computed";
+  const Json *types = find(theirs, "layer_types"), *window = find(theirs, "sliding_window"),
+             *rope = find(theirs, "rope_parameters");
+  const bool slides = window != nullptr && window->is_number();
+  for (const Json& one : types != nullptr && types->is_array() ? *types : Json::array()) {
+    if (one == (slides ? "sliding_attention" : "full_attention")) continue;
+    return refuse(fmt::format("layer_types has {}", json_text(one)), hint);
+  }
+  for (const Json& one : rope != nullptr && rope->is_object() ? *rope : Json::object())
+    if (one.is_object()) return refuse("rope_parameters has a table for each kind of layer", hint);
+}
+
 void check_hf_config(const fs::path& file, const std::string& model, const HfConfig& config,
                      Problems& problems) {
   if (file.empty()) return;
@@ -471,6 +486,8 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
            "another model, or other weights; without config.json the tensors alone are compared");
     return;  // its keys mean other things
   }
+  const std::string its_type = type != nullptr && type->is_string() ? type->get<std::string>() : "";
+  const Json absent_of_type = config.absent.value(its_type, Json::object());
   for (const HfKey& key : config.keys) {
     const auto differs = [&](const std::string& value, const Json& wanted) {
       if (key.option.empty()) {
@@ -490,10 +507,10 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
       differs(fmt::format("{} is {}", name, json_text(*said)), *said);
       break;
     }
-    if (!there && !key.absent.is_null() && !fits(key, key.absent)) {
-      differs(
-          fmt::format("{} is not there, which means {}", key.names.front(), json_text(key.absent)),
-          key.absent);
+    const Json absent = absent_of_type.value(key.names.front(), key.absent);
+    if (!there && !absent.is_null() && !fits(key, absent)) {
+      differs(fmt::format("{} is not there, which means {}", key.names.front(), json_text(absent)),
+              absent);
     }
   }
   for (const auto& [name, neutral] : not_computed) {
@@ -505,6 +522,7 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
     refuse(fmt::format("{} is {}", name, json_text(*said)),
            "mw." + model + " does not compute such a model");
   }
+  refuse_layers_of_kinds(theirs, refuse);
 }
 
 Rotary rotary_of(const HfConfig& config) {

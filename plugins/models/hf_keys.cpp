@@ -5,8 +5,39 @@
 
 namespace mw {
 
+namespace {
+
+// The defaults of the configuration classes of transformers 5.23, but for those that shapes show.
+Json defaults_by_type() {
+  return {{"llama", {{"num_attention_heads", 32}}},
+          {"mistral",
+           {{"num_attention_heads", 32}, {"num_key_value_heads", 8}, {"sliding_window", 4096}}},
+          {"mixtral",
+           {{"num_attention_heads", 32},
+            {"num_key_value_heads", 8},
+            {"rms_norm_eps", 1e-5},
+            {"rope_parameters.rope_theta", 1e6},
+            {"num_experts_per_tok", 2}}},
+          {"deepseek_v2", {{"num_attention_heads", 32}}},
+          {"deepseek_v3",
+           {{"num_attention_heads", 128},
+            {"num_key_value_heads", 128},
+            {"num_experts_per_tok", 8},
+            {"n_group", 8},
+            {"topk_group", 4},
+            {"routed_scaling_factor", 2.5}}},
+          {"glm4_moe",
+           {{"num_attention_heads", 96},
+            {"num_key_value_heads", 8},
+            {"rms_norm_eps", 1e-5},
+            {"num_experts_per_tok", 8}}}};
+}
+
+}  // namespace
+
 HfConfig hf_decoder(const Values& values, std::int64_t sequence) {
   HfConfig config;
+  config.absent = defaults_by_type();
   const std::int64_t heads = values.integer("heads"), hidden = values.integer("hidden");
   const bool latent = is_latent(values);
   const std::int64_t kv_heads = values.has("kv_heads") ? values.integer("kv_heads") : heads;

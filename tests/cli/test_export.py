@@ -120,6 +120,25 @@ class Export(cases.ProgramCase):
             self.assertFalse((self.out / "config.json").exists())
             self.assertIn(name, tensors(self.out))
 
+    def test_a_key_that_lacks_is_the_default_of_its_model_type(self):
+        model = ("--set", "model=mw.moe { layers = 1, hidden = 32, heads = 4, ffn = 48, vocab = 64, experts = 4, top_k = 2 }")
+        self.only("run", "script.lua", *model)
+        given = (*model, "--set", "weights=out", "--set", "export=nil")
+        whole = json.loads((self.out / "config.json").read_text())
+        for gone, said in (("num_key_value_heads", "which means 8, and the model has kv_heads = 4"),
+                           ("rms_norm_eps", None), ("num_experts_per_tok", None)):
+            config = {key: value for key, value in whole.items() if key != gone}
+            (self.out / "config.json").write_text(json.dumps(config))
+            done = self.call("plan", "script.lua", *given)
+            self.assertEqual(done.returncode, 2 if said else 0, done.stderr)
+            self.assertIn(said or "", done.stderr)
+        for more, said in (({"layer_types": ["full_attention", "sliding_attention"]}, 'layer_types has "sliding_attention"'),
+                           ({"rope_parameters": {"full_attention": {"rope_theta": 5e5}}}, "a table for each kind of layer")):
+            (self.out / "config.json").write_text(json.dumps({**whole, **more}))
+            done = self.call("plan", "script.lua", *given)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
+
     def test_config_of_another_model(self):
         self.only("run", "script.lua")
         given = ("--set", "weights=out", "--set", "export=nil")

@@ -27,6 +27,9 @@ struct HfConfig {
   std::vector<std::string> types;
   std::string architecture;  // "LlamaForCausalLM"
   std::vector<HfKey> keys;
+  // By model_type, then by a key's first name: what transformers takes where that key is not there,
+  // if it is another value than HfKey::absent.
+  Json absent = Json::object();
   Json more = Json::object();   // further keys to write, which are compared with nothing
   std::string prefix;           // of names of tensors, before what HfName says; the head has none
   bool lacks_optional = false;  // no place for tensors that a checkpoint may lack (HfName)
