@@ -125,11 +125,10 @@ void stop_on_signals() {
   struct sigaction known {};
   sigaction(SIGHUP, nullptr, &known);
   if (known.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
-  // Handlers, not SIG_IGN, which the programs that a script starts would inherit.
+  // A handler, not SIG_IGN, which the programs that a script starts would inherit.
   action.sa_handler = on_nothing;
   action.sa_flags = SA_RESTART;
   sigaction(SIGPIPE, &action, nullptr);
-  sigaction(SIGXFSZ, &action, nullptr);
 }
 
 }  // namespace mw

@@ -31,9 +31,9 @@ class OnStopSay {
 inline constexpr const char* stop_words = "stopping; once more stops at once";
 inline constexpr const char* stop_after_step = "stopping after this step; once more stops at once";
 
-// Installs the handlers. SIGHUP is left alone where it was ignored (nohup). SIGPIPE and SIGXFSZ no
-// longer end the process: what writes gets an error that it can tell,
-// and a run goes on without a reader.
+// Installs the handlers. SIGHUP is left alone where it was ignored (nohup). SIGPIPE no
+// longer ends the process: a write to a pipe without a reader fails with an error,
+// and a run goes on.
 void stop_on_signals();
 
 constexpr int exit_interrupted = 130;
