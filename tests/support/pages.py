@@ -15,8 +15,8 @@ import unittest
 
 import loaded
 import mpi_folder
+from loaded import BIN
 
-BIN = os.environ["MESHWRIGHT_BIN"]
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 FEW = 2  # steps of a run
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -20,8 +20,9 @@ from meshwright_calibrate.steps import (
     refuse_repeated,
     refuse_unexplained,
 )
-from meshwright_calibrate.texts import duration, plural, size, table, wrapped
+from meshwright_calibrate.texts import duration, wrapped
 from meshwright_called import Refused
+from meshwright_called.texts import plural, size, table
 
 BANDS = (
     (64 << 10, "to 64 KiB"),
@@ -394,7 +395,7 @@ class Describer:
                 line.append(f"{100 * sum(errors) / len(errors):.1f} %" if errors else "")
                 least = most
             lines.append(line)
-        return table(lines, 2)
+        return table(lines, range(2, len(lines[0])))
 
     def steps_text(self) -> str:
         """The steps before the fit and after it, and the shares that it changed."""
@@ -410,7 +411,7 @@ class Describer:
         for share, value, told in zip(self.shares, self.fit.values, self.fit.told):
             if told:
                 shares.append([share.key, f"{share.value:.4g}", f"{value:.4g}"])
-        return table(lines, 1) + table(shares, 1)
+        return table(lines, range(1, len(lines[0]))) + table(shares, range(1, len(shares[0])))
 
     def text(self) -> str:
         """For the terminal."""

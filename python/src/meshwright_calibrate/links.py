@@ -10,11 +10,12 @@ from meshwright_calibrate.description import Description
 from meshwright_calibrate.nccl_log import COLLECTIVES, Row, Table, means
 from meshwright_calibrate.problems import Problems
 from meshwright_calibrate.shares import Fit, Share, fit_shares
-from meshwright_calibrate.texts import plural, size
+from meshwright_called.texts import plural, size
 
 RATE_SIZE = 1 << 20  # bytes of a row by which a rate is fitted
 LATENCY_SIZE = 64 << 10  # least bytes of a row by which latencies are fitted
 ROW_ERROR = 0.02  # of a measured row, as the fit weighs it
+RATES = {"node": "bandwidth", "network": "nic"}  # the rate of the links of each part
 FREE_CHANGE = 3  # of a logarithm: what the base says hardly counts
 
 # Seconds of the rows of tables of these bytes or more, on a cluster with other shares; and the
@@ -69,7 +70,7 @@ class LinkFit:
         self.forget_curves()
         self.add_curves("node", is_ring)
         self.node_share()
-        self.measured_on("node", "bandwidth", "curve_bandwidth")
+        self.measured_on("node")
         self.network()
         # Curves hide the shares, which the sends and exchanges were needed to find.
         self.add_curves("node", lambda table: table.nodes == 1 and not is_ring(table))
@@ -136,10 +137,8 @@ class LinkFit:
             curves = self.made.table[part].setdefault("curves", [])
             curves.append(curve)
             self.made.sources[f"{part}.curves[{len(curves)}]"] = listed(of)
-        if part == "node":
-            self.measured_on("node", "bandwidth", "curve_bandwidth")
-        elif places:
-            self.measured_on("network", "nic", "curve_nic")
+        if part == "node" or places:
+            self.measured_on(part)
 
     def forget_curves(self) -> None:
         """What was measured takes the place of the base's curves. Those that stay were measured on
@@ -177,18 +176,17 @@ class LinkFit:
             )
         if self.whole():
             made.table["network"].pop("curves", None)
-        self.measured_on("node", "bandwidth", "curve_bandwidth")
 
-    def measured_on(self, part: str, rate: str, of: str) -> None:
+    def measured_on(self, part: str) -> None:
         """The curves say what these links do, whatever rate the description comes to give them."""
-        table = self.made.table[part]
+        table, rate = self.made.table[part], RATES[part]
         if rate in table and table.get("curves"):
-            table[of] = table[rate]
+            table[f"curve_{rate}"] = table[rate]
 
-    def set_share(self, part: str, rate: str, share: float, source: str) -> None:
+    def set_share(self, part: str, share: float, source: str) -> None:
         """Sets a rate of the data sheet and the share of it that is reached, of which no more than
         all makes sense."""
-        table, sources = self.made.table[part], self.made.sources
+        table, rate, sources = self.made.table[part], RATES[part], self.made.sources
         sources[f"{part}.share"] = source
         if share > 1:
             table[rate] = rounded(table.get(rate, 0.0) * share)
@@ -206,7 +204,7 @@ class LinkFit:
             share = Share("node.share", base["node.share"], 1e-4, 100)
             fit, error = self.fitted(sends, RATE_SIZE, [share])
             text = fitted_text(sends, RATE_SIZE, error)
-            return self.set_share("node", "bandwidth", fit.values[0], text)
+            return self.set_share("node", fit.values[0], text)
         halves = [table for table in inside if table.op != "all-reduce"] or inside
         if not halves:
             return None
@@ -215,7 +213,7 @@ class LinkFit:
         # Switches that add up reach more than links have.
         share = min(bus_bandwidth(largest, row) / self.node["bandwidth"], 1.0)
         source = f"bus bandwidth of {largest.perf} of {size(row.bytes)}, {largest.file}:{row.line}"
-        self.set_share("node", "bandwidth", share, source)
+        self.set_share("node", share, source)
         self.made.unknown.append(
             "no all-to-all and no send inside a node was measured: node.share is the bus bandwidth "
             f"of the largest {largest.perf}"
@@ -307,7 +305,7 @@ class LinkFit:
             ),
             key=lambda fit_and_error: fit_and_error[1],
         )
-        self.set_share("network", "nic", best.values[0], fitted_text(whole, LATENCY_SIZE, least))
+        self.set_share("network", best.values[0], fitted_text(whole, LATENCY_SIZE, least))
         made.unknown.append(
             "groups of other nodes or devices than those of the logs are priced by network.share, "
             f"hop and latency, which miss the measured rows of {size(LATENCY_SIZE)} and more by "

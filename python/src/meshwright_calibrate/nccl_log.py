@@ -12,7 +12,7 @@ import math
 import re
 
 from meshwright_calibrate.problems import Problems
-from meshwright_calibrate.texts import plural, size
+from meshwright_called.texts import plural, size
 
 FEWEST_SIZES = 4
 LEAST_LARGEST = 32 << 20  # bytes from which on a link's rate shows

@@ -10,7 +10,8 @@ from meshwright_calibrate.description import Description
 from meshwright_calibrate.links import rounded
 from meshwright_calibrate.problems import Problems
 from meshwright_calibrate.shares import Fit, Share, fit_shares
-from meshwright_calibrate.texts import duration, number, plural
+from meshwright_calibrate.texts import duration, number
+from meshwright_called.texts import plural
 
 STEP_ERROR = 0.02  # of a measured step, as the fit weighs it
 SHARE_CHANGE = 0.2  # of a share's logarithm, between one software and another

@@ -15,11 +15,12 @@ import time
 from typing import Any
 
 from meshwright_called import Refused, nearest
+from meshwright_called.texts import plural, size
 from meshwright_chaos.faults import Faults, Record
 from meshwright_chaos.kinds import KINDS, Kind
 from meshwright_chaos.outcome import Outcome
 from meshwright_chaos.processes import Process, Wish, at_this_load, resident_bytes
-from meshwright_chaos.texts import bytes_text, plural, readable
+from meshwright_chaos.texts import readable
 from meshwright_chaos.training import Start, Training, losses_of, objects_in
 
 TO_FINISH = 60  # seconds that the last round has to come to its end
@@ -350,7 +351,7 @@ class Conductor:
         if outcome.why_untried and not outcome.interrupted:
             outcome.wrong.append(outcome.why_untried)
         if outcome.grown > GROWTH_THAT_COUNTS:
-            grown = bytes_text(outcome.grown)
+            grown = size(outcome.grown)
             outcome.wrong.append(f"processes have grown by {grown} while they were disturbed")
 
     def look_at_end(self) -> None:

@@ -14,6 +14,7 @@ import struct
 import time
 from typing import Any
 
+from meshwright_called.texts import plural
 from meshwright_chaos.kinds import Kind
 from meshwright_chaos.processes import (
     Wish,
@@ -23,7 +24,7 @@ from meshwright_chaos.processes import (
     send,
     standing_still,
 )
-from meshwright_chaos.texts import plural, readable
+from meshwright_chaos.texts import readable
 from meshwright_chaos.training import Training
 
 TO_GO_ON = 150  # seconds that a start and its first new step may take

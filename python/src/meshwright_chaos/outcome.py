@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from meshwright_called.texts import plural, size, table
 from meshwright_chaos.faults import Record
 from meshwright_chaos.kinds import KINDS
-from meshwright_chaos.texts import bytes_text, plural, table
 
 
 @dataclasses.dataclass
@@ -111,7 +111,7 @@ class Outcome:
             )
         memory = "no process ran long enough to measure whether its memory grew"
         if self.weighed:
-            memory = f"processes grew by {bytes_text(self.grown)} at most"
+            memory = f"processes grew by {size(self.grown)} at most"
         text += (
             f"\n  {plural(self.rounds, 'training')} of {plural(self.steps, 'step')} on "
             f"{plural(self.ranks, 'rank')} came to {'its' if self.rounds == 1 else 'their'} end "

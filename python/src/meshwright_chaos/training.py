@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from meshwright_called.texts import plural
 from meshwright_chaos.processes import Members, Process, apart, at_this_load, wait, widen
-from meshwright_chaos.texts import plural
 
 SECONDS_TO_LEAVE = 30  # that processes have after the outermost one has ended
-DATA_BYTES = 256 << 20  # of the data's files that are copied, at most
+DATA_BYTES = 256 << 20  # files of data that have more bytes together are not copied
 COMPLAINTS = (
     "error: ",
     "restart 1 of",
