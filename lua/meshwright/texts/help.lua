@@ -10,8 +10,8 @@ local function in_lines(text, indent) return format.wrapped(text, width - indent
 
 local function plain_type(type) return (type:gsub("meshwright%.", "")) end
 
--- What stands before the next blank that no bracket holds, and the rest: a type may have blanks,
--- as in "fun(step: integer): number" and "table<string, any>".
+-- Splits a text at its first blank outside of brackets. The types "fun(step: integer): number" and
+-- "table<string, any>" have blanks within brackets.
 local function split_word(text)
   local depth = 0
   for at = 1, #text do

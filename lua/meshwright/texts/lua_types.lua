@@ -77,14 +77,6 @@ local function result_types(given)
   return text
 end
 
-local function experiment_types(given)
-  local text = "---@class meshwright.Experiment\n"
-  for _, option in ipairs(given.experiment.options) do
-    text = text .. field(option, groups[option.name] or lua_type(option), option.required)
-  end
-  return text .. "\n"
-end
-
 local function search_types(given)
   local types = { strategies = "(string|table)[]", schedules = "string[]", microbatch = "integer|integer[]" }
   for _, option in ipairs(given.experiment.options) do
@@ -199,7 +191,7 @@ return function(given)
   local text = "---@meta meshwright\n"
     .. "-- Made by `meshwright lua-types` from the options that the program declares. Do not edit.\n\n"
     .. "---@class meshwright\nlocal mw = {}\n\n"
-    .. result_types(given) .. experiment_types(given) .. search_types(given) .. verb_types(given)
+    .. result_types(given) .. class("Experiment", given.experiment, groups) .. search_types(given) .. verb_types(given)
     .. value_types(given) .. constructor_types(given)
   local known, overloads = {}, ""
   for k, plugin in ipairs(given.plugins) do

@@ -19,9 +19,8 @@ local function keys_of(row, of_run)
 end
 
 -- "batch = 32, model.layers = 4": where the experiment is not that of the first row.
-local function keys_apart(row, first, of_run)
+local function keys_apart(row, names_before, before, of_run)
   local names, values = keys_of(row, of_run)
-  local names_before, before = keys_of(first, of_run)
   local texts = {}
   for _, name in ipairs(names) do
     if values[name] ~= before[name] then texts[#texts + 1] = name .. " = " .. values[name] end
@@ -42,12 +41,14 @@ end
 return function(given)
   local first, of_run, machines, lines = given.rows[1], {}, false, {}
   for _, key in ipairs(given.of_run) do of_run[key] = true end
+  local names_before, before = keys_of(first, of_run)
   for _, row in ipairs(given.rows) do machines = machines or row.priced_for ~= first.priced_for end
   for k = 2, #given.rows do
     local row = given.rows[k]
     local mix = row.plan or ""
     local name = row.name or mix
-    lines[k - 1] = { row.plan_hash or "", name == mix and mix or name .. ": " .. mix, keys_apart(row, first, of_run),
+    lines[k - 1] = { row.plan_hash or "", name == mix and mix or name .. ": " .. mix,
+      keys_apart(row, names_before, before, of_run),
       step_text(row.step_seconds), row.tokens_per_second and format.count(row.tokens_per_second) or "",
       format.bytes(row.peak_bytes), row.fits == false and "does not fit" or "",
       machines and (row.priced_for or "") or nil }

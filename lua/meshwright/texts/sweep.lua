@@ -3,13 +3,11 @@ local format = require "meshwright.format"
 
 local most_rows = 60
 
-local function status(row) return row.status or "queued" end
-
 -- How many rows have each status, and the statuses, sorted.
 local function count(rows)
   local counts, statuses = {}, {}
   for _, row in ipairs(rows) do
-    local one = status(row)
+    local one = row.status or "queued"
     if not counts[one] then statuses[#statuses + 1] = one end
     counts[one] = (counts[one] or 0) + 1
   end
