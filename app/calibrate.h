@@ -28,9 +28,9 @@ struct CalibrateArguments : Arguments {
 
 std::string now_text();  // "2026-11-22T13:00:00Z"
 
-// The steps of a file that were measured: [{ place = "steps.json[2]", script = as it can be opened
+// The measured steps in a file's text: [{ place = "steps.json[2]", script = as it can be opened
 // from here, seconds =, nodes =, settings = { "batch=64" } }].
-Json read_steps(const std::string& file, Problems& problems);
+Json read_steps(const std::string& file, const std::string& text, Problems& problems);
 
 // `calibrate --from`: writes the description of a cluster, and that of its stack where steps were
 // measured.

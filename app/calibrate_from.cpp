@@ -121,7 +121,7 @@ class Describer {
       return one;
     }
     Problems problems;
-    one["steps"] = text ? read_steps(file, problems) : Json();
+    one["steps"] = text ? read_steps(file, *text, problems) : Json();
     one["problems"] = json_of(problems.list());
     for (const Json& step : one["steps"]) steps_.push_back(step);
     return one;

@@ -31,7 +31,7 @@ Problem wrong_step(const std::string& place, const std::string& key, const std::
   return {Stage::options, "calibration.steps", key, message, hint, place};
 }
 
-// Null if it is none.
+// Null if it is no measured step.
 Json read_step(const std::string& file, const std::string& place, const Json& given,
                Problems& problems) {
   const std::size_t before = problems.list().size();
@@ -59,8 +59,8 @@ Json read_step(const std::string& file, const std::string& place, const Json& gi
 
 }  // namespace
 
-Json read_steps(const std::string& file, Problems& problems) {
-  const Json list = read_json(file);
+Json read_steps(const std::string& file, const std::string& text, Problems& problems) {
+  const Json list = json_in(text);
   if (!list.is_array() || list.empty()) {
     problems.add(wrong_step(file, "--from", "it is no list of measured steps",
                             R"([{ "script": "mine.lua", "step": 1.234, "nodes": 4 }])"));

@@ -1,10 +1,7 @@
 // `meshwright plugins list` and `plugins show NAME`: what can be composed, by kind, and the
 // options of each.
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <set>
 #include <string>
 
 #include "app/command.h"

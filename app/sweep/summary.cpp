@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "app/progress.h"
 #include "app/sweep/judge.h"

@@ -62,8 +62,8 @@ std::optional<WorkCounts> longest_way(const Schedule& schedule, const WorkCounts
   return std::ranges::max_element(stages, {}, &Reached::time)->works;
 }
 
-// Adds to `most` what a stage holds after each of its works, but for what is not more in either
-// than something there. `shares`: of each virtual stage, of a whole stage.
+// Adds to `most` what a stage holds after each of its works. An entry that another entry equals or
+// exceeds in both numbers is left out. `shares`: of its stage, the share of each virtual stage.
 void add_held(const std::vector<Action>& actions, const std::vector<double>& shares,
               std::vector<OrderTerms::Held>& most) {
   const auto covers = [](const OrderTerms::Held& a, const OrderTerms::Held& b) {
@@ -118,7 +118,7 @@ const OrderTerms* SearchOrders::find(int stages_side, int ways, std::int64_t mic
   if (found == found_.end()) {
     throw_if_stopped();
     const auto terms = made(stages_side, ways, static_cast<int>(few), times);
-    if (terms && terms->parted > 0) parted_.insert(stages_side);
+    if (terms && terms->parted) parted_.insert(stages_side);
     found = found_.emplace(key(), terms).first;
   }
   return found->second ? &*found->second : nullptr;
@@ -165,8 +165,7 @@ std::optional<OrderTerms> SearchOrders::read(const Schedule& schedule,
   const auto stages = static_cast<double>(schedule.order.size());
   WorkCounts own{};
   for (const Action& action : schedule.order.front()) ++count(own, action.work);
-  const double whole = count(own, Work::backward), apart = count(own, Work::dgrad);
-  terms.parted = apart / std::max(1.0, whole + apart);
+  terms.parted = count(own, Work::dgrad) > 0;
   // Where forward and dgrad wait for transfers and wgrad does not, another way may be longest. By
   // how much is not known here, as an order is made once for all mixes: 1.6 is a guess.
   for (const double waits : {1.0, 1.6}) {
@@ -176,7 +175,7 @@ std::optional<OrderTerms> SearchOrders::read(const Schedule& schedule,
     for (std::size_t k = 0; k < own.size(); ++k)
       (*way)[k] = ((*way)[k] - own[k]) * stages / vstages;
     terms.ways.push_back(*way);
-    if (terms.parted == 0) break;
+    if (!terms.parted) break;
   }
   const int layers = request_.base.plan->graph->layers;
   std::vector<double> shares;

@@ -26,7 +26,7 @@ struct OrderTerms {
   // Works of whole stages on the longest ways through the order, on which one waits for the other,
   // beyond those that a stage has itself: what they take is the bubble.
   std::vector<WorkCounts> ways;
-  double parted = 0;  // the share of backward works that are in two parts
+  bool parted = false;  // some backward works are in two parts
   // What any stage holds, what the last one does, and what the chunk of the loss does: of each, the
   // moments that no other moment is above in both.
   std::vector<Held> most, last, loss;

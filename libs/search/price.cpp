@@ -14,7 +14,7 @@ namespace {
 // waits for its last gradient, and buckets are small against a layer's parameters.
 constexpr double beside_backward = 0.9;
 
-// Which part of the model a stage has.
+// The part of the model that a stage has.
 struct StagePart {
   double layers = 0;
   bool first = false, last = false;  // of the model's ends
@@ -48,8 +48,7 @@ class StepTimes {
         candidate_(candidate),
         layers_(request.base.plan->graph->layers),
         stages_(candidate.stages),
-        microbatches_(static_cast<double>(request.base.plan->request.batch / candidate.split.ways /
-                                          candidate.microbatch)) {}
+        microbatches_(candidate.microbatches(request.base.plan->request.batch)) {}
 
   // Seconds of the step, and what of them is the bubble.
   std::pair<double, double> run() const {
@@ -160,12 +159,11 @@ void price_memory(const SearchRequest& request, const CandidateTerms& of,
   const DataTerms& data = *of.data;
   const double layers = request.base.plan->graph->layers, mean = layers / candidate.stages;
   const bool staged = of.order != nullptr, folded = !staged || of.order->folded;
-  const std::vector<OrderTerms::Held> one = {{1, 0}};
-  const double more = staged && of.order->holds_all
-                          ? static_cast<double>(request.base.plan->request.batch /
-                                                candidate.split.ways / candidate.microbatch) /
-                                of.order->microbatches
-                          : 1;
+  static const std::vector<OrderTerms::Held> one = {{1, 0}};
+  const double more =
+      staged && of.order->holds_all
+          ? candidate.microbatches(request.base.plan->request.batch) / of.order->microbatches
+          : 1;
   const double sent = staged ? of.sent->bytes * static_cast<double>(candidate.microbatch) : 0;
   // Gradients that are reduced by chunk are there of one chunk and of the one before.
   const PerLayer held_data =

@@ -20,6 +20,10 @@ struct SearchCandidate {
   DataWays split;
   std::int16_t data = -1, stages_side = -1, policy = 0;
 
+  // Microbatches of a step of so many samples.
+  double microbatches(std::int64_t batch) const {
+    return static_cast<double>(batch / split.ways / microbatch);
+  }
   // What makes it this mix.
   auto key() const {
     return std::tuple(inner, data, split.ways, split.groups, stages_side, stages, policy,

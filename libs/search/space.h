@@ -44,11 +44,12 @@ struct SearchPolicy {
   RecomputeChoice recompute;
   OffloadChoice offload;
   int offload_place = 0;  // of the request's
-  // It fits recompute to memory, and is tried on whole plans alone, in place of what the fastest
-  // plans recompute: the closed form cannot price it. Where all policies fit, each is priced by
-  // what it chose for few layers.
+  // The policy chooses what to recompute by the memory that is left, which the closed form cannot
+  // price. So it is tried on whole plans alone, in place of the policies of the fastest ones. Where
+  // all policies of a search are such, each is priced by its choice for a few layers.
   bool later = false;
-  // Others look at bytes, and may choose otherwise for another microbatch.
+  // Whether the policy chooses alike for each size of a microbatch. A policy that looks at bytes
+  // may not.
   bool same_for_all_sizes() const;
 };
 

@@ -169,8 +169,8 @@ std::string parameters_text(const Plan& plan) {
 
 }  // namespace
 
-// The first inner side that leaves parameters on as many ranks, cut and summed as this one does:
-// with it, the data's ranks do the same. -1: this one is refused.
+// The first inner side that leaves each parameter on as many ranks as `inner` does, cut and summed
+// in the same way: data parallelism costs alike on both. -1: a plan with `inner` is refused.
 int SearchTerms::alike(int inner) {
   const int* found = once(alike_, inner, [&]() -> std::optional<int> {
     const auto made = plan(plain(inner));
@@ -247,9 +247,10 @@ void time_works(const RankView& rank, const Machine& machine, int ranks, Microba
   }
 }
 
-// Bytes of what gradients of weights are made of, but for those that a collective goes on beside,
-// which are made with the others where these wait. The gradients that they read lie in storages of
-// their own where they wait, though one that is added to in place serves many layers here.
+// Bytes that wait for the weight gradients of a backward, where a schedule delays those: operands,
+// saved values and output gradients. Weight gradients beside which a collective runs are left out,
+// as they are not delayed. Each output gradient counts once for each reader: delayed, it needs a
+// storage of its own, even where this backward adds to one storage in place for many layers.
 double waiting_bytes(const RankView& rank, const Segment& backward) {
   const Program& program = rank.program();
   double bytes = 0;

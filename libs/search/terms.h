@@ -1,6 +1,7 @@
-// What candidates of a search cost in parts: seconds and bytes that plans of few layers tell, which
-// the same footprints and the same machine price. One plan serves every size of microbatch, every
-// schedule, and all ways to split a layer in which parameters lie alike.
+// The seconds and bytes of which the cost of a search's candidate is made up. They are read off
+// plans of a few layers, whose footprints the search's machine prices as it prices a whole plan.
+// One plan serves every size of microbatch, every schedule, and all ways to split a layer that
+// place parameters alike.
 #pragma once
 
 #include <algorithm>

@@ -184,9 +184,7 @@ std::uint32_t Engine::begin(Host* host) {
     }
     heard_.erase(heard_.begin(), heard_.upper_bound(run));
     for (int p = 0; p < processes(); ++p) {
-      if (gone_[static_cast<std::size_t>(p)] != 0 || left_[static_cast<std::size_t>(p)] != 0) {
-        if (p != process()) lost(p, "before this run began");
-      }
+      if (is_off(p) && p != process()) lost(p, "before this run began");
     }
     number.set_value(run);
   });
@@ -285,15 +283,15 @@ void Engine::end(bool well) noexcept {
 
 bool Engine::finished(Clock::time_point now) {
   const auto all_left = [&] {
-    for (std::size_t p = 0; p < left_.size(); ++p) {
-      if (left_[p] == 0 && gone_[p] == 0) return false;
+    for (int p = 0; p < processes(); ++p) {
+      if (!is_off(p)) return false;
     }
     return true;
   };
   if (!link_->outlasts_runs()) return true;
   const auto since = now - ending_since_;
   if (well_) return all_left() && link_->all_sent();
-  const bool first_heard = process() == 0 || left_[0] != 0 || gone_[0] != 0;
+  const bool first_heard = process() == 0 || is_off(0);
   if (!first_heard && since < for_the_first) return false;
   return link_->all_sent() || since > to_send;
 }

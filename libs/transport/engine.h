@@ -116,6 +116,8 @@ class Engine {
     std::string text;                          // of the missing ranks
     std::shared_ptr<std::promise<std::string>> words;  // without a round: held_up_by()
     std::chrono::steady_clock::time_point until;
+
+    void take(const std::vector<Whereabouts>& where);  // what a process says of its ranks
   };
   struct Heard {  // of a run that has not begun here
     std::vector<std::pair<int, std::string>> failed;
@@ -169,6 +171,10 @@ class Engine {
   std::map<std::uint32_t, Query> queries_;
   std::vector<std::uint64_t> late_once_;
   Scratch scratch_;
+  bool is_off(int process) const {
+    const auto p = static_cast<std::size_t>(process);
+    return gone_[p] != 0 || left_[p] != 0;
+  }
   std::vector<char> gone_, left_;  // by process: died; said goodbye
   bool clean_ = true, all_clean_ = true;
   bool ending_ = false, well_ = false;

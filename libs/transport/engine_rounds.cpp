@@ -252,16 +252,13 @@ void Engine::ask(const std::shared_ptr<Round>& round, double seconds) {
     }
     asked.push_back(p);
     const auto ranks = members.ranks_of(p);
-    if (gone_[static_cast<std::size_t>(p)] != 0 || left_[static_cast<std::size_t>(p)] != 0) {
+    if (is_off(p)) {
       query.missing.insert(query.missing.end(), ranks.begin(), ranks.end());
       continue;
     }
     query.about[p] = ranks;
   }
-  for (const auto& one : host_->where(round->id, members.ranks_of(process()))) {
-    (one.here ? query.waiting : query.missing).push_back(one.rank);
-    if (!one.here) query.text += fmt::format(" Rank {} {}.", one.rank, one.text);
-  }
+  query.take(host_->where(round->id, members.ranks_of(process())));
   if (asked.empty() && query.missing.empty()) {
     // All have come: their bytes are under way. They have as long again.
     if (std::find(late_once_.begin(), late_once_.end(), round->id) == late_once_.end()) {
@@ -284,8 +281,7 @@ void Engine::ask_all(Query query) {
   query.until = Clock::now() + for_answers;
   query.idle = host_->idle();
   for (int p = 0; p < processes(); ++p) {
-    const auto at = static_cast<std::size_t>(p);
-    if (p == process() || gone_[at] != 0 || left_[at] != 0) continue;
+    if (p == process() || is_off(p)) continue;
     const auto round = query.round ? query.round->id : 0;
     link_->send(p, pack(Message::query, number, round, query.about[p]));
     query.asked.push_back(p);
@@ -326,6 +322,13 @@ std::string Engine::held_up_by(const Query& query) const {
   return text + comm::held_up_by(query.missing, query.idle);
 }
 
+void Engine::Query::take(const std::vector<Whereabouts>& where) {
+  for (const Whereabouts& one : where) {
+    (one.here ? waiting : missing).push_back(one.rank);
+    if (!one.here) text += fmt::format(" Rank {} {}.", one.rank, one.text);
+  }
+}
+
 void Engine::hear_answer(int from, Unpacker& message) {
   std::uint32_t number = 0;
   std::vector<Whereabouts> where;
@@ -334,10 +337,7 @@ void Engine::hear_answer(int from, Unpacker& message) {
   const auto found = queries_.find(number);
   if (found == queries_.end()) return;
   auto& query = found->second;
-  for (const Whereabouts& one : where) {
-    (one.here ? query.waiting : query.missing).push_back(one.rank);
-    if (!one.here) query.text += fmt::format(" Rank {} {}.", one.rank, one.text);
-  }
+  query.take(where);
   query.idle.insert(query.idle.end(), idle.begin(), idle.end());
   std::erase(query.asked, from);
 }

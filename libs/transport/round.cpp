@@ -66,7 +66,7 @@ void Round::refuse(int index, const Call& call, int other, const Call& other_cal
        Cause::itself);
 }
 
-bool Round::arrive(int index, Arrival arrival) {
+void Round::arrive(int index, Arrival arrival) {
   const auto me = static_cast<std::size_t>(index);
   auto& mine = arrivals[me];
   mine = std::move(arrival);
@@ -76,10 +76,8 @@ bool Round::arrive(int index, Arrival arrival) {
     const auto& other = this->arrival(i);
     if (!other.here || i == index || mine.call.fits(me, other.call, static_cast<std::size_t>(i)))
       continue;
-    refuse(i, other.call, index, mine.call);
-    return false;
+    return refuse(i, other.call, index, mine.call);
   }
-  return true;
 }
 
 void Round::arrived(Peer& peer, std::uint32_t their_handle, const std::vector<Call>& calls) {
@@ -125,13 +123,11 @@ void Round::fail(const Problem& problem, Cause cause) {
   set(failed);
 }
 
-Round::State Round::wait_until(Clock::time_point deadline) {
-  for (;;) {
-    const auto now = state();
-    if (now == done || now == failed) return now;
+void Round::wait_until(Clock::time_point deadline) {
+  for (auto now = state(); now != done && now != failed; now = state()) {
     const auto left =
         std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return now;
+    if (left <= 0) return;
     const timespec most{static_cast<time_t>(left / 1'000'000'000),
                         static_cast<long>(left % 1'000'000'000)};
     syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&state_), FUTEX_WAIT_PRIVATE, now, &most,

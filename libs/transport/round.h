@@ -55,8 +55,8 @@ class Round : public Traffic {
  public:
   enum State : std::uint32_t { gathering, running, done, failed };
 
-  // `name`: which one it is among the group's, "collective 12". `far`: some member is in a process
-  // that shares no memory with this one.
+  // `name`: the round's number within its group, "collective 12". `far`: at least one member is in
+  // a process that shares no memory with this process.
   Round(std::uint64_t id, std::shared_ptr<const Members> members, std::string name, bool far);
 
   const std::uint64_t id;
@@ -66,9 +66,9 @@ class Round : public Traffic {
   State state() const { return static_cast<State>(state_.load(std::memory_order_seq_cst)); }
   bool is_over() const { return state() == done || state() == failed; }
 
-  // Under the lock of the source, while it gathers. False if the call does not agree with that of
-  // another member here: the round has failed then.
-  bool arrive(int index, Arrival arrival);
+  // Under the lock of the source, while it gathers. Fails the round if the call does not agree with
+  // that of another member here.
+  void arrive(int index, Arrival arrival);
   bool all_here() const { return here_ == own.size(); }
 
   // By the engine alone, from here on.
@@ -88,7 +88,7 @@ class Round : public Traffic {
   void fail(const Problem& problem, Cause cause);
   [[noreturn]] void throw_failure() const { comm::throw_failure(problem_, cause_); }
   // Returns when it has ended, or the time has come.
-  State wait_until(std::chrono::steady_clock::time_point deadline);
+  void wait_until(std::chrono::steady_clock::time_point deadline);
 
   std::vector<Arrival> arrivals;  // by index; of members here
   std::vector<int> own;           // indices of members here

@@ -1,6 +1,6 @@
-// How the runs of a round go to other processes: in which streams, in what order, and who sums up
-// which part. Both ends of a stream cut it alike, from what their own members called and nothing
-// else.
+// Lays out how the runs of a round go to other processes: in which streams, in what order, and
+// which process sums up which part. The two processes of a stream cut it into the same pieces. Each
+// computes them from the calls of its own members alone.
 #include <algorithm>
 #include <cstring>
 

@@ -69,7 +69,7 @@ class TokenFile {
 
 namespace {
 
-// By the logarithm of a token's bytes: without a sign, and with one.
+// Names of the types of tokens, by 2 log2(bytes), plus 1 for a type with a sign.
 constexpr const char* type_names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"};
 constexpr std::int64_t llm_c_header = 256 * 4;
 // The magic numbers of llm.c's writers, whose tokens are GPT-2's in 16 bits or Llama 3's in 32.
@@ -440,7 +440,7 @@ std::vector<fs::path> matches(const std::string& pattern) {
   return found;
 }
 
-// How many patterns the braces of one stand for, or more where they nest.
+// The number of names that the braces of a pattern stand for; where braces nest, a larger number.
 double expansions(const std::string& pattern) {
   double all = 1;
   std::vector<double> open;
@@ -464,7 +464,8 @@ std::string escaped(const fs::path& folder) {
   return text;
 }
 
-// Under the first root that has any. A file of that very name is no pattern.
+// The files that a pattern names, under the first root that has any of them. Where a file has the
+// pattern as its name, it is that file.
 std::vector<fs::path> find(const std::string& pattern, const DataContext& context) {
   constexpr double most = 10000;
   if (expansions(pattern) > most) {

@@ -24,8 +24,8 @@ namespace mpi {
 using mw::transport::StreamKind;
 using mw::transport::Traffic;
 
-// Tells when a process of this machine dies, at once and at no cost: the system wakes a thread
-// that sleeps on the processes.
+// Reports the death of a process of this machine at once, and takes no time until then: its thread
+// sleeps until the system says that a process has ended.
 class Deaths {
  public:
   // `watched`: number and process id of each. `died` is called by a thread of this object, once for

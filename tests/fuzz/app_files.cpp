@@ -59,7 +59,7 @@ void read_measured_steps(Bytes input) {
   const std::string file = file_of("steps/steps.json", text_of(input)).string();
   file_of("steps/mine.lua", "");
   Problems problems;
-  for (const Json& step : read_steps(file, problems))
+  for (const Json& step : read_steps(file, text_of(input), problems))
     must(step["seconds"] > 0 && step["nodes"] > 0, "a step took no time, or nowhere");
   problems.throw_if_any();
 }

@@ -21,8 +21,8 @@
 namespace mw {
 namespace transport {
 
-// Where a thread sleeps until somebody rings, of this process or, where it lies in shared memory,
-// of another one.
+// A bell at which a thread sleeps until another thread rings it. Where the bell lies in shared
+// memory, threads of other processes can ring it too.
 class Doorbell {
  public:
   std::uint32_t seen() const { return rung_.load(std::memory_order_seq_cst); }
@@ -41,7 +41,7 @@ class Doorbell {
 struct Piece {
   std::byte* at = nullptr;
   std::int64_t bytes = 0;
-  // Where what comes goes besides: to other members of this process.
+  // Further buffers that get a copy of what arrives: those of other members in this process.
   std::vector<std::byte*> more;
 };
 struct Stream {
