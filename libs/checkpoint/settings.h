@@ -12,9 +12,9 @@ namespace mw {
 inline constexpr const char* model_ops = "model_ops";
 
 // "optimizer.lr: 0.001 there, 0.01 here", for every key whose value differs; lists are one value.
-// Data whose files have the same in them ("data.content") may have other paths. Checkpoints of
-// earlier versions do not say what the files had in them: of those the paths count. Nor do they say
-// which functions there were: any function equals theirs.
+// Data of equal content ("data.content") may lie at another path. A checkpoint of an earlier
+// version has neither the content of its data nor the hashes of its functions: its paths are
+// compared, and each of its functions counts as equal to any function.
 std::vector<std::string> differences(const Json& there, const Json& here);
 
 // Those differences with which no run can go on: another model, another kind of optimizer.

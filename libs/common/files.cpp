@@ -126,7 +126,7 @@ Error output_refused(const OutputFile& file, int reason) {
                         "name a file in a folder that you may write to");
 }
 
-// As /dev/stdout is: whatever stands there already belongs to who started the process.
+// Standard output belongs to whoever started the process: its earlier content is not judged.
 bool is_standard_output(const std::string& path) {
   struct stat there {
   }, standard{};

@@ -25,7 +25,7 @@ struct PythonPackage {
 Json answer_of(const PythonPackage& package, const Json& request,
                const std::function<Json(const Json& question)>& reply = {});
 
-// As a package takes them and gives them back, with their places.
+// Problems as JSON, in the form in which a package is given them and answers with them.
 Json json_of(const std::vector<Problem>& problems);
 
 }  // namespace mw

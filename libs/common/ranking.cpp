@@ -16,7 +16,7 @@ namespace {
 // The share by which a run differs from the next one of its mix, measured on two cores that did
 // nothing else: half of an interval where each mix ran once.
 constexpr double run_to_run = 0.03;
-// Half of an interval, of logarithms, that leaves everything open.
+// Half the width of an interval of logarithms that is so wide that it decides nothing.
 constexpr double tells_nothing = 10;
 // The share by which CPU seconds may err beside other programs, which take caches, memory and the
 // other half of a core: docs/sweeps.md has the measurement.

@@ -185,10 +185,11 @@ RankPrediction predict_rank(const Plan& plan, int rank);
 // avoid: tensor parallelism or experts whose ranks lie on several nodes, fewer microbatches than
 // stages, data parallelism that keeps all on each rank where sharded states cost nothing,
 // microbatches too small to fill kernels, a layout of stages that is given and slow, software that
-// would run out of the device. Each is said only beside a plan of as many ranks that avoids it, and
-// by what that is predicted to gain; of a plan that does not fit, beside the mildest change that
-// does, or what holds least. `own`: of the request's plan on the machine. What hangs on nodes and
-// devices is looked for where the machine is a cluster.
+// would run out of the device. A pitfall is told only together with a plan of as many ranks that
+// avoids it, and with the time that this plan is predicted to save. Where the request's plan does
+// not fit into memory, it is told with the mildest change that fits, or with the plan that needs
+// least memory. `own`: the prediction of the request's plan on the machine. Pitfalls of nodes and
+// devices are looked for where the machine is a cluster.
 std::vector<std::string> find_pitfalls(const RunRequest& request, const Machine& machine,
                                        const Prediction& own);
 

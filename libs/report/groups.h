@@ -49,7 +49,8 @@ struct ReportGroup {
   std::string sweep;          // as ReportCell has it
   std::vector<std::pair<std::string, std::string>> work;  // likewise; only equals are compared
 
-  // Whether predictions stand for it. Of a mix that was run and failed they say nothing.
+  // Whether the group is compared by predictions, as nothing of it was run. A mix that was run and
+  // failed is not.
   bool only_predicted() const {
     return verdict == GroupVerdict::predicted || verdict == GroupVerdict::left_out;
   }

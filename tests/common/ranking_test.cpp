@@ -82,7 +82,7 @@ TEST_CASE("The fastest beats every other one, or it is undecided") {
   // One run each: what runs differ by from one to the next is no difference.
   CHECK(rank_mixes({mix_of({quiet(0.1)}), mix_of({quiet(0.104)})}).undecided());
   CHECK(rank_mixes({mix_of({quiet(0.1)}), mix_of({quiet(0.12)})}).fastest == 0);
-  // And one of a few steps has no spread of its own.
+  // One run of a few steps has no spread, so that no mix is called faster by it.
   const auto few = [](double seconds) { return mix_of({run_of(seconds, seconds, 0, 0, 4)}); };
   const Ranking untold = rank_mixes({few(0.1), few(0.3)});
   CHECK(untold.undecided());

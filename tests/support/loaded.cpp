@@ -20,7 +20,8 @@ namespace {
 using Main = int(int, char**, char**);
 Main* program = nullptr;
 
-// With the files of a call: its standard streams, and its working directory.
+// The head of a call's message. The call's standard streams and its working directory come with it,
+// as descriptors of files.
 struct Request {
   std::uint32_t arguments, variables, bytes;
 };

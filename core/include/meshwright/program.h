@@ -221,10 +221,10 @@ bool between_lasting(const Program& program, const Instruction& instruction);
 // What an instruction does to a slot.
 enum class Access : std::uint8_t { read, add, write, release };
 
-// Calls `visit(slot, access)` for each slot that the instruction uses, but for those inside a ring,
-// which nobody else uses. A slot may come twice: an input that is overwritten is read and written.
-// A backward reads what the forward of its op has made. What a transfer moves is used from its
-// start to its wait, which both have its slots.
+// Calls `visit(slot, access)` for each slot that the instruction uses. Slots inside a ring are left
+// out, as no other instruction uses them. A slot may come twice: an input that is overwritten is
+// read and written. A backward reads what the forward of its op has made. The start and the wait of
+// a transfer both name its slots.
 template <class Visit>
 void for_each_use(const Instruction& instruction, const Visit& visit) {
   const auto all = [&](const Slots& slots, Access access) {

@@ -77,7 +77,7 @@ struct InstructionFacts::View {
   explicit View(const Program& of) : program(of), rank(of, of.first()) {
     for (const Segment& segment : of.segments) {
       for (const Instruction& i : segment.code) {
-        if (i.pending < 0 || (!i.begins_transfer())) continue;
+        if (i.pending < 0 || !i.begins_transfer()) continue;
         served.emplace(i.pending, served_by(i));
       }
     }

@@ -76,8 +76,8 @@ class LaneCode {
     }
   }
 
-  // As other lanes see it. A wait that an earlier run may have had leaves nothing that another lane
-  // does not find.
+  // The access as other lanes have to see it. A wait for a transfer that an earlier wait may have
+  // awaited counts as a read: other lanes find the data with or without it.
   static Access seen(const Instruction& i, Access access, bool lasts) {
     if (access == Access::write && i.again) return Access::read;
     return access == Access::release || (access == Access::add && !lasts) ? Access::write : access;

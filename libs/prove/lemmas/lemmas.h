@@ -40,8 +40,9 @@ struct LemmaReport {
 
 struct LemmaOptions {
   std::vector<Dim> permuted;  // dims whose tokens lie in another order than their own
-  bool microbatches =
-      false;  // there are several: ops of parts of a batch make parts of the whole's
+  // The step has several microbatches: each op has to make of a part of the batch that part of what
+  // it makes of the whole batch.
+  bool microbatches = false;
   // Passes over ops of this library, which its tests have tried in every cut (tests/lemmas): for
   // plans that are looked at each time they are resolved.
   bool of_plugins_alone = false;
@@ -57,8 +58,8 @@ bool is_built_in(const std::type_info& type);
 LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& lemmas,
                          const LemmaOptions& options = {});
 
-// The same for the programs of a plan, and the rules of their optimizer; `permuted` and
-// `microbatches` are theirs.
+// Tries the lemmas of a plan's programs, and those of their optimizer's rules. Sets `permuted` and
+// `microbatches` of the options from the programs.
 LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<Lemma>& lemmas,
                          LemmaOptions options = {});
 
