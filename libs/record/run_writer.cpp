@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 #include <hdf5.h>
+#include <sys/file.h>
 #include <unistd.h>
 #include <cctype>
 
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <ctime>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "common/process.h"
@@ -106,6 +108,30 @@ constexpr std::size_t spare_bytes = std::size_t{1} << 20;  // of each table, for
               fmt::format("run file {}: {}: {}", path.string(), what,
                           std::generic_category().message(reason)));
 }
+
+// Keeps a file from being read while it is written. Refused where a reader has opened it, as this
+// project's readers and h5py lock what they read. Holds nothing where the file system has no locks.
+class WriteLock {
+ public:
+  explicit WriteLock(const fs::path& path)
+      : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)),
+        refused_(file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {}
+  ~WriteLock() { let_go(); }
+  WriteLock(const WriteLock&) = delete;
+  WriteLock& operator=(WriteLock&& other) noexcept {
+    std::swap(file_, other.file_);
+    refused_ = other.refused_;
+    return *this;
+  }
+  bool is_refused() const { return refused_; }
+  void let_go() {
+    if (file_ >= 0) ::close(std::exchange(file_, -1));
+  }
+
+ private:
+  int file_;
+  bool refused_;
+};
 
 // Without the part of a character at its end.
 std::string cut(const std::string& text, std::size_t size) {
@@ -300,10 +326,15 @@ bool RunWriter::flush_if_due() {
 
 void RunWriter::flush() {
   if (swaps_) {
-    if (hidden_is_broken_) copy_to_hidden();
+    WriteLock lock(hidden_path_);
+    if (hidden_is_broken_ || lock.is_refused()) {
+      copy_to_hidden();
+      lock = WriteLock(hidden_path_);
+    }
     hidden_is_broken_ = true;
     write(hidden_);
     hidden_is_broken_ = false;
+    lock.let_go();
     publish();
   }
   if (!swaps_) write(1 - hidden_);  // publish may just have found that names cannot be swapped

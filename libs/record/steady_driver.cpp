@@ -3,6 +3,7 @@
 #include "record/hdf5_handle.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,16 +42,40 @@ void failed(File& file, int reason) {
   if (*file.write_error == 0) *file.write_error = reason;
 }
 
-H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t most) {
-  const auto* info = static_cast<const Info*>(H5Pget_driver_info(access));
-  if (info == nullptr) return nullptr;
-  int how = O_CLOEXEC;
-  how |= flags & H5F_ACC_RDWR ? O_RDWR | O_NOFOLLOW : O_RDONLY;
+bool is_named(int descriptor, const char* name) {
+  struct stat held {
+  }, named{};
+  return ::fstat(descriptor, &held) == 0 && ::stat(name, &named) == 0 &&
+         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
+// A run that goes on gives the name to its other file between two steps, and writes the one that
+// had it, unless a reader has locked that. So what is read is the file that has the name after it
+// is locked.
+int open_to_read(const char* name) {
+  constexpr int most_tries = 1000;
+  for (int tries = 1;; ++tries) {
+    const int descriptor = ::open(name, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return descriptor;
+    (void)::flock(descriptor, LOCK_SH | LOCK_NB);  // there are file systems without locks
+    if (is_named(descriptor, name) || tries == most_tries) return descriptor;
+    ::close(descriptor);
+  }
+}
+
+int open_to_write(const char* name, unsigned flags) {
+  int how = O_CLOEXEC | O_RDWR | O_NOFOLLOW;
   if (flags & H5F_ACC_TRUNC) how |= O_TRUNC;
   if (flags & H5F_ACC_CREAT) how |= O_CREAT;
   if (flags & H5F_ACC_EXCL) how |= O_EXCL;
+  return ::open(name, how, 0666);
+}
+
+H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t most) {
+  const auto* info = static_cast<const Info*>(H5Pget_driver_info(access));
+  if (info == nullptr) return nullptr;
   auto file = std::make_unique<File>();
-  file->descriptor = ::open(name, how, 0666);
+  file->descriptor = flags & H5F_ACC_RDWR ? open_to_write(name, flags) : open_to_read(name);
   struct stat status {};
   if (file->descriptor < 0 || ::fstat(file->descriptor, &status) != 0) {
     const int reason = errno;
@@ -151,7 +176,8 @@ herr_t truncate(H5FD_t* given, hid_t, hbool_t) {
   return 0;
 }
 
-// Others may read while this process writes: see Hdf5File.
+// HDF5 would refuse to read what another process writes, and the other way about. A file is locked
+// where it is opened.
 herr_t lock(H5FD_t*, hbool_t) {
   return 0;
 }

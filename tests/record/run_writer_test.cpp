@@ -2,6 +2,7 @@
 #include "record/run_writer.h"
 
 #include <hdf5.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -9,10 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
+#include "record/run_reader.h"
 #include "support/problems.h"
 #include "support/temporary_folder.h"
 
@@ -166,6 +169,57 @@ TEST_CASE("an existing run file is replaced; a reader of the old one keeps it") 
   CHECK(H5Sget_simple_extent_npoints(space.id) == 9);
   writer.finish(mw::RunStatus::interrupted);
   CHECK(status_of(path) == "interrupted");
+}
+
+// A reader opens the run file; two flushes later that file is the hidden copy, and would be written.
+TEST_CASE("a file that somebody reads is not written") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "run.h5";
+  mw::RunWriter writer(path, info());
+  add_all(writer, 0);
+  writer.flush();
+  mw::RunReader reader(path);
+  auto bytes_read = [&, held = std::ifstream(path, std::ios::binary)]() mutable {
+    held.clear();
+    held.seekg(0);
+    return std::string(std::istreambuf_iterator<char>(held), {});
+  };
+  const std::string before = bytes_read();
+  for (int step = 1; step < 6; ++step) {
+    add_all(writer, step);
+    writer.flush();
+  }
+  CHECK(bytes_read() == before);
+  CHECK(reader.steps().size() == 1);
+  CHECK(mw::RunReader(path).steps().size() == 6);
+  CHECK(files_in(folder.path()) == 2);
+}
+
+TEST_CASE("a reader that comes while the file is written often finds it whole") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "run.h5";
+  mw::RunWriter writer(path, info());
+  // HDF5 has one lock for all threads of a process: the readers are another process.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (int i = 0; i < 300; ++i) {
+      try {
+        const auto steps = mw::RunReader(path, mw::Probe::no).steps();
+        for (std::size_t at = 0; at < steps.size(); ++at)
+          if (steps[at].step != static_cast<std::int64_t>(at)) ::_exit(2);
+      } catch (const std::exception&) {
+        ::_exit(1);
+      }
+    }
+    ::_exit(0);
+  }
+  REQUIRE(child > 0);
+  int status = 0;
+  for (int step = 0; ::waitpid(child, &status, WNOHANG) == 0; ++step) {
+    add_all(writer, step);
+    writer.flush();
+  }
+  CHECK(status == 0);
 }
 
 TEST_CASE("a file that is removed comes back; one that another replaces is left to it") {
