@@ -7,6 +7,7 @@ import signal
 import subprocess
 import unittest
 
+import loaded
 from cases import BIN, SOURCE, ProgramCase
 from problems import problems
 
@@ -38,7 +39,7 @@ def ranks(values):
 class Search(ProgramCase):
     def found(self, *keys):
         text = SEARCH % ", ".join(keys)
-        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -89,8 +90,8 @@ class Search(ProgramCase):
     def test_copies_of_two_hundred_billion_are_fastest_where_they_fit(self):
         # Two copies with the optimizer's state in parts take 2 + 2 + 12 / 2 bytes for each of the
         # parameters of a rank: 59 GiB of 80 on 64 devices, which leaves little for microbatches.
-        found = self.found(B200, 'cluster = mw.cluster("h200", { nodes = 8 })', 'schedules = { "1f1b", "interleaved" }, microbatch = 1',
-                           'checked = 24, strategies = { "dp", "zero", "tp", "sp", "pp" }, stack = mw.stack "megatron-core"')
+        found = self.found(B200, 'cluster = mw.cluster("h200", { nodes = 8 })', 'schedules = { "1f1b" }, microbatch = 1',
+                           'strategies = { "dp", "zero", "tp", "sp", "pp" }, stack = mw.stack "megatron-core"')
         fastest = min((one for one in found["checked"] if one["fits"]), key=lambda one: one["predicted"]["step_seconds"])
         forms = self.forms(fastest)
         self.assertLessEqual(forms["tp"]["ways"], 8)
@@ -102,7 +103,7 @@ class Search(ProgramCase):
         # states.
         text = ('local mw = require "meshwright"\nlocal dp = mw.plugins("dp")\nmw.plan { precision = "bf16", data = mw.synthetic {}, '
                 'plan = { dp(8) }, microbatch = 1, steps = 1, optimizer = mw.adamw { lr = 1e-4 }, %s, %s }' % (B7, H100 % 1))
-        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
         plan = json.loads(done.stdout.splitlines()[-1])
         stage = plan["memory"][0]
         state = stage["parameters"] + stage["gradients"] + stage["optimizer"]
@@ -117,7 +118,7 @@ class Search(ProgramCase):
                 'mw.plan { precision = "bf16", data = mw.synthetic {}, steps = 1, optimizer = mw.adamw { lr = 1e-4 }, '
                 'plan = %s, microbatch = %d, recompute = "%s", %s, %s }'
                 % (best["plan"], best["microbatch"], best["recompute"], B1, H100 % 1))
-        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
         again = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual(again["step_seconds"], best["predicted"]["step_seconds"])
         self.assertEqual(again["peak_bytes"], best["predicted"]["peak_bytes"])
@@ -146,20 +147,20 @@ class Search(ProgramCase):
 
     def test_what_is_wrong_is_said_at_once_by_key(self):
         text = SEARCH % (B1 + ', strategies = { "dq" }, bset = 3')
-        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
         problems = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual(done.returncode, 2)
         self.assertEqual({(p["code"], p["key"]) for p in problems},
                          {("search.cluster", "cluster"), ("option.value", "strategies[1]"), ("option.unknown", "bset")})
         text = SEARCH % (B1 + ', strategies = {}, cluster = "dgx-h100"')
-        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
         problems = {p["key"]: p for p in map(json.loads, done.stdout.splitlines())}
         self.assertEqual({key: p["code"] for key, p in problems.items()}, {"strategies": "option.value", "cluster": "option.type"})
         self.assertIn("mw.cluster(", problems["cluster"]["hint"])
 
     def test_where_nothing_fits_the_nearest_is_told(self):
         text = SEARCH % ", ".join([B30, 'cluster = mw.cluster("dgx-a100-40", { nodes = 1 }), strategies = { "dp", "tp" }', 'memory = "4GiB"'])
-        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
         self.assertEqual(done.returncode, 3)
         problem = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual((problem["code"], problem["key"]), ("search.memory", "memory"))
@@ -167,12 +168,12 @@ class Search(ProgramCase):
 
     def test_a_batch_that_no_plan_divides(self):
         text = SEARCH % ", ".join([B1.replace("batch = 64", "batch = 7"), H100 % 1, 'strategies = { "dp", "zero" }'])
-        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
         problem = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual((problem["code"], problem["key"], problem["hint"]), ("search.batch", "batch", "nearest: batch = 8"))
 
     def refusal(self, *keys, code=3):
-        done = subprocess.run([BIN, "run", "-", "--json"], input=SEARCH % ", ".join(keys), capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=SEARCH % ", ".join(keys), text=True, timeout=300)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual(len(problems(lines)), 1)
@@ -250,7 +251,7 @@ class Search(ProgramCase):
         found = self.found(B1, one, H100 % 1)
         memory = int(found["best"][0]["predicted"]["peak_bytes"] / 0.9515)  # what is beside the program fits too
         text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B1, one, cluster % memory])
-        done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--quiet"], input=text, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* and is not predicted$")
         # What a user lets a rank hold is what is near, as it is what must fit.
@@ -259,7 +260,7 @@ class Search(ProgramCase):
             self.assertEqual(first["nearly_full"], first is limited["best"][0]["predicted"])
         self.assertEqual(limited["best"][0]["predicted"]["memory_limit"], found["best"][0]["predicted"]["memory_limit"])
         text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B1, one, H100 % 1, "memory = %d" % memory])
-        done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--quiet"], input=text, text=True, timeout=300)
         self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* and is not predicted$")
         self.assertNotIn("that is above", done.stdout)  # what a driver counts is the device's affair
         # Of plans that are tied one with some memory left is recommended.
@@ -271,7 +272,7 @@ class Search(ProgramCase):
 
     def shown(self, *keys):
         text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join(keys)
-        done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--quiet"], input=text, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -285,7 +286,7 @@ class Search(ProgramCase):
     def test_a_recompute_that_fits_more_than_a_rank_may_hold_is_refused(self):
         for said, key in (('{ fit = "500GiB" }', ""), ('{ "none", { fit = "70GiB" } }', ', memory = "60GiB"')):
             text = SEARCH % (B1 + ", " + H100 % 1 + ", recompute = " + said + key)
-            done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+            done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
             self.assertEqual(done.returncode, 2, done.stdout)
             [line] = map(json.loads, done.stdout.splitlines())
             self.assertEqual((line["code"], line["key"]), ("option.range", "recompute.fit"))
@@ -349,10 +350,10 @@ class Search(ProgramCase):
         for schedule, data, expected in (("zb-h1", "zero", ["zero (it has dp, pp, tp)", "the schedule zb-h1 (it has 1f1b, interleaved)"]),
                                          ("1f1b", '(mw.plugins "dp")', [])):
             script = text % (schedule, data, B7, 'cluster = mw.cluster("selene", { nodes = 1 })')
-            done = subprocess.run([BIN, "run", "-", "--json"], input=script, capture_output=True, text=True, timeout=300)
+            done = loaded.run([BIN, "run", "-", "--json"], input=script, text=True, timeout=300)
             plan = json.loads(done.stdout.splitlines()[-1])
             self.assertEqual(sorted(plan.get("cannot_run", [])), sorted(expected))
-            shown = subprocess.run([BIN, "plan", "-"], input=script, capture_output=True, text=True, timeout=300).stdout
+            shown = loaded.run([BIN, "plan", "-"], input=script, text=True, timeout=300).stdout
             self.assertEqual(shown.count("its software cannot run this"), 1 if expected else 0, shown)
 
     def test_what_a_driver_reports_above_the_device_is_never_first(self):
@@ -360,7 +361,7 @@ class Search(ProgramCase):
         peak = self.found(*keys, H100 % 1)["best"][0]["predicted"]["peak_bytes"]
         own = 'cluster = mw.cluster("dgx-h100", { nodes = 1, device = { memory = "%dB" } })'
         text = SEARCH % ", ".join([*keys, own % int(1.001 * peak)])
-        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "run", "-", "--json"], input=text, text=True, timeout=300)
         self.assertEqual(problems([json.loads(line) for line in done.stdout.splitlines()]), ["search.memory memory"])
         shown = self.shown(keys[0], 'strategies = { "dp" }, schedules = {}, microbatch = 4, recompute = { "none", "full" }', own % int(1.001 * peak))
         self.assertRegex(shown, r'(?m)^  1 .* "full" ')
@@ -389,8 +390,8 @@ class Search(ProgramCase):
                 self.assertGreater(beside["reserve"], 0)
 
     def test_a_key_that_is_taken_back_is_missing(self):
-        done = subprocess.run([BIN, "search", "-", "--json", "--set", "sequence=nil"], capture_output=True, text=True, timeout=300,
-                              input=SEARCH % ", ".join([B30, H100 % 1]))
+        done = loaded.run([BIN, "search", "-", "--json", "--set", "sequence=nil"], text=True, timeout=300,
+                          input=SEARCH % ", ".join([B30, H100 % 1]))
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertEqual(problems([json.loads(line) for line in done.stdout.splitlines()]), ["option.missing sequence"])
 
@@ -420,8 +421,8 @@ class Search(ProgramCase):
         text = ('local mw = require "meshwright"\nlocal dp = mw.plugins("dp")\nmw.train { plan = { dp(2) }, steps = 10, '
                 'data = mw.synthetic {}, optimizer = mw.adamw { lr = 1e-4 }, precision = "bf16", checked = 4, %s }'
                 % B1.replace("layers = 16", "layers = 4"))
-        done = subprocess.run([BIN, "search", "-", "--cluster", "dgx-h100", "--nodes", "1", "--json"], input=text,
-                              capture_output=True, text=True, timeout=300)
+        done = loaded.run([BIN, "search", "-", "--cluster", "dgx-h100", "--nodes", "1", "--json"], input=text,
+                          text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(json.loads(done.stdout.splitlines()[-1])["candidates"], 100)
 

@@ -70,7 +70,7 @@ TEST_CASE("A run without one of its waits is out of order, and found to be", "[s
   for (const DirectedMix& mix : directed_mixes()) mixes.push_back({mix.mix.name, directed(mix)});
   const int which = GENERATE_COPY(range(0, static_cast<int>(mixes.size())));
   const Ranks where = GENERATE(Ranks::apart, Ranks::together);
-  if (left_out({which, 3 * (where == Ranks::apart)}, 6)) return;
+  if (left_out({which, 3 * (where == Ranks::apart)}, 10)) return;
   const bool all = !left_out({1}, 2);
   const NamedMix& mix = mixes[static_cast<std::size_t>(which)];
   DYNAMIC_SECTION(mix.name << (where == Ranks::apart ? ", apart" : ", together")) {
