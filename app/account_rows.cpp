@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "meshwright/engine/program_facts.h"
@@ -97,7 +98,7 @@ void AccountRows::add_memory(const std::string& name, double seconds, double byt
 
 void AccountRows::take_product(const Instruction& i, const RankView& view, double seconds) {
   const ProductName product = product_of(view, i);
-  const Cost& cost = view.cost(i.op, i.piece, i.ring_step);
+  const Cost& cost = view.cost(i.op, i.piece, i.part());
   AccountRow& row = add({"products", product.name, product.shape}, seconds);
   // Experts work on other rows than the program supposes.
   const Op& op = program_.graph->ops()[static_cast<std::size_t>(i.op)];
@@ -158,12 +159,15 @@ void AccountRows::take_rest(const Instruction& i, const RankView& view, double s
     row.flops += footprint_.executed();
     row.limit_seconds = not_known;
   } else if (bytes > 0) {
-    const bool moves = i.code == Code::start || i.code == Code::wait;
-    add_memory(i.update != Update::none    ? "update"
-               : moves                     ? "packing for transfers"
-               : i.code == Code::totals    ? "gradient norm"
-               : i.code == Code::begin_sum ? "sums"
-                                           : name_of(i.code),
+    static const std::map<std::string_view, const char*> titles{{"start", "packing for transfers"},
+                                                                {"wait", "packing for transfers"},
+                                                                {"totals", "gradient norm"},
+                                                                {"begin_sum", "sums"}};
+    const char* name = name_of(i.code);
+    const auto title = titles.find(name);
+    add_memory(i.update != Update::none ? "update"
+               : title == titles.end()  ? name
+                                        : title->second,
                seconds, bytes);
   }
 }
@@ -179,7 +183,7 @@ void AccountRows::take(const InstructionTime& time, double share) {
     } else {
       const Op& op = program_.graph->ops()[static_cast<std::size_t>(i.op)];
       add_memory(fmt::format("{} {}", op.kind(), name_of(i.piece)), parts.kernel * share,
-                 view.cost(i.op, i.piece, i.ring_step).bytes);
+                 view.cost(i.op, i.piece, i.part()).bytes);
     }
   }
   const double rest = time.end - time.start - parts.kernel - parts.sent - parts.watched;

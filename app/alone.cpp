@@ -95,17 +95,15 @@ class Call {
   Call(const RankView& view, const Instruction& i, at::TensorOptions options)
       : program_(view.program()),
         op_(program_.graph->ops()[static_cast<std::size_t>(i.op)]),
-        sliced_(program_.slicing_of(i) != nullptr),
         options_(options.dtype(scalar_type(program_.dtype))),
-        whole_(blank(view.dims(i.op, sliced_ ? i.ring_step : 0), i)),
-        call_(blank(view.dims(i.op, i.ring_step), i)) {
+        whole_(blank(view.dims(i.op, i.slice), i)),
+        call_(blank(view.dims(i.op, i.part()), i)) {
     for (std::size_t k = 0; k < op_.inputs.size(); ++k) {
       whole_.inputs.push_back(operand(whole_.dims, k));
       call_.inputs.push_back(operand(call_.dims, k));
     }
     // What a later ring step, or the way back, reads.
-    const bool later = !sliced_ && i.ring_step > 0;
-    if (later || i.piece != Piece::forward) {
+    if (i.ring_step > 0 || i.piece != Piece::forward) {
       op_.type->forward(op_, whole_);
       call_.outputs = whole_.outputs;
       call_.saved = whole_.saved;
@@ -143,7 +141,7 @@ class Call {
  private:
   OpCall blank(const LocalDims& dims, const Instruction& i) const {
     OpCall call{dims, {}, {}, {}, {}, {}, {}, {}, false, options_.dtype().toScalarType(), {}, 1};
-    call.ring_steps = sliced_ ? 1 : i.ring_steps;
+    call.ring_steps = i.ring_steps;
     call.outputs.resize(i.piece == Piece::forward ? i.outputs.size() : op_.outputs.size());
     const Dims& x = op_.inputs[0].dims;
     const Sparse& sparse = program_.graph->sparse;
@@ -173,7 +171,6 @@ class Call {
 
   const Program& program_;
   const Op& op_;
-  const bool sliced_;
   const at::TensorOptions options_;
   OpCall whole_, call_;
 };
@@ -211,8 +208,8 @@ ProductName product_of(const RankView& view, const Instruction& i) {
   const Graph& graph = *view.program().graph;
   const Op& op = graph.ops()[static_cast<std::size_t>(i.op)];
   ProductName made{fmt::format("{} {}", op.kind(), name_of(i.piece)), "",
-                   view.cost(i.op, i.piece, i.ring_step).executed};
-  const LocalDims& dims = view.dims(i.op, i.ring_step);
+                   view.cost(i.op, i.piece, i.part()).executed};
+  const LocalDims& dims = view.dims(i.op, i.part());
   for (std::size_t k = 0; k < std::min<std::size_t>(op.inputs.size(), 2); ++k) {
     const auto shape = operand_shape(graph, dims, op.inputs[k].dims);
     made.shape += fmt::format("{}{}", k == 0 ? "" : ", ", fmt::join(shape, "x"));
@@ -241,7 +238,7 @@ void AloneTimes::find_products(const Plan& plan) {
       each_instruction(program, [&](const Instruction& i) {
         if (!is_product(program, i) || !view.runs(i)) return;
         // Ops that are alike cost alike, but in ring steps: causal blocks lie elsewhere.
-        if (!seen.emplace(view.like(i.op), i.piece, i.ring_step, kind).second) return;
+        if (!seen.emplace(view.like(i.op), i.piece, i.part(), kind).second) return;
         ProductName name = product_of(view, i);
         if (known(name)) return;
         int microbatch = 0;

@@ -29,7 +29,7 @@ TraceRows::TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch)
       if (i.begins_transfer()) starts_.emplace(i.pending, &i);
       if (!i.ring) continue;
       for (Instruction& inner : ring_kinds(program_, i)) {
-        if (inner.code != Code::start || starts_.contains(inner.pending)) continue;
+        if (!inner.begins_transfer() || starts_.contains(inner.pending)) continue;
         ring_starts_.push_back(std::move(inner));
         starts_.emplace(ring_starts_.back().pending, &ring_starts_.back());
       }
@@ -65,7 +65,7 @@ SpanRow TraceRows::row(const InstructionTime& time) const {
   row.stage = program_.stage;
   row.kind = "op";
   row.name = name_of(i.code);
-  if (i.code == Code::compute) {
+  if (i.computes()) {
     row.name = i.update == Update::none
                    ? fmt::format("{} {}", program_.graph->ops()[i.op].kind(), name_of(i.piece))
                    : "update";

@@ -19,9 +19,7 @@
 namespace mw {
 
 std::string work_kind(const Program& program, const Instruction& instruction) {
-  if (instruction.begins_transfer()) return name_of(Code::start);  // a hook's as other reductions
-  if (instruction.awaits_transfer()) return name_of(Code::wait);
-  if (instruction.code != Code::compute) return name_of(instruction.code);
+  if (!instruction.computes()) return name_of(instruction.measured_as());
   switch (instruction.update) {
     case Update::none:
       break;
@@ -54,11 +52,11 @@ SizedWork sized_work(const RankView& view, const Instruction& i, const Footprint
   sized.moves = sized.size.flops <= 0 && (i.begins_transfer() || i.awaits_transfer());
   if (!i.runs_op() || sized.size.flops <= 0) return sized;
   sized.size.kernels = 0;
-  for (int step = i.ring_step; step <= i.ring_step + i.ring_alike; ++step)
-    sized.size.kernels += view.cost(i.op, i.piece, step).kernels;
+  for (int part = i.part(); part <= i.part() + i.ring_alike; ++part)
+    sized.size.kernels += view.cost(i.op, i.piece, part).kernels;
   const Op& op = view.program().graph->ops()[i.op];
   if (op.inputs.empty() || op.inputs[0].dims.empty()) return sized;
-  const auto width = view.dims(i.op, i.ring_step).at(op.inputs[0].dims.back()).size;
+  const auto width = view.dims(i.op, i.part()).at(op.inputs[0].dims.back()).size;
   if (width > 0) sized.size.dots = sized.size.flops / static_cast<double>(width);
   return sized;
 }
@@ -68,9 +66,9 @@ const WorkFit* Calibration::fit_of(const std::string& kind, const std::string& o
   if (work.empty()) return nullptr;
   const auto fitting = [&](const auto& kinds) -> const WorkFit* {
     // One rank has nothing to move or to copy: a kernel that does as little adds two tensors.
-    const bool copies = kind == name_of(Code::move) || kind == name_of(Code::copy);
+    const bool copies = kind == "move" || kind == "copy";
     for (const std::string& name : {kind, of_class,
-                                    std::string(copies    ? name_of(Code::add)
+                                    std::string(copies    ? "add"
                                                 : product ? "product"
                                                           : "other")}) {
       const auto found = kinds.find(name);

@@ -48,7 +48,8 @@ std::vector<int> HostLanes::awaits(const Instruction& instruction) const {
 }
 
 int HostLanes::follows(const Instruction& instruction) const {
-  if (copied_.empty() || (instruction.code != Code::start && instruction.code != Code::wait) ||
+  const bool moves = instruction.begins_transfer() || instruction.awaits_transfer();
+  if (copied_.empty() || !moves || instruction.runs_hook() ||
       !between_lasting(program_, instruction))
     return -1;
   const int root = storage(instruction.inputs[0]);

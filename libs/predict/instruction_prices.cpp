@@ -142,7 +142,7 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   } else {
     p.before = work.seconds;
   }
-  p.host_waits = host_works_ && (i.code == Code::totals || i.move.brings_counts);
+  p.host_waits = host_works_ && (i.makes_totals() || i.move.brings_counts);
   p.host = work.host;
   if (made.host_copy.bytes > 0) {
     p.copy = {made.host_copy, machine_->host_copy(static_cast<double>(made.host_copy.bytes))};
@@ -185,7 +185,7 @@ PricedRing InstructionPrices::price_ring(const Instruction& ring) {
     for (int k = 0; k <= alike; ++k) {
       for (std::size_t n = begin; n < end; ++n) {
         Instruction& i = code[n];
-        if (k > 0 && i.code == Code::compute) {
+        if (k > 0 && i.computes()) {
           i.ring_step = first + k;
           priced.code.push_back(price(i));
         } else {

@@ -61,15 +61,14 @@ void OnCluster::look_at(const Segment& segment, int lane, std::vector<int>& made
         if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
       }
     }
-    if (i.code == Code::start && between_lasting(program_, i) && !forward && i.bucket >= 0 &&
-        i.pending == program_.buckets[i.bucket].flat.gather &&
+    if (i.begins_transfer() && i.serves == Serves::parameters && !forward &&
         program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
       backward_gathers_.insert(&i);
     }
     if (forward && i.runs_op() && i.piece == Piece::forward) {
       for (const int slot : i.outputs) made_by[slot] = i.op;
     }
-    if (i.code != Code::start || i.inputs.empty() || between_lasting(program_, i)) continue;
+    if (!i.begins_transfer() || i.inputs.empty() || between_lasting(program_, i)) continue;
     if (i.move.kind == Move::Kind::all_reduce) {
       for (const int slot : i.outputs) summed_[slot] = true;
     }
@@ -87,8 +86,8 @@ void OnCluster::look_at(const Segment& segment, int lane, std::vector<int>& made
 }
 
 bool OnCluster::narrows(const Instruction& i) const {
-  return stack_.product_bits == 8 && i.code == Code::start &&
-         i.move.kind == Move::Kind::all_gather && !between_lasting(program_, i) &&
+  return stack_.product_bits == 8 && i.begins_transfer() && i.move.kind == Move::Kind::all_gather &&
+         !between_lasting(program_, i) &&
          std::all_of(i.move.atoms.begin(), i.move.atoms.end(), [&](int atom) {
            return std::find(model_.atoms.begin(), model_.atoms.end(), atom) != model_.atoms.end();
          });
@@ -133,20 +132,20 @@ double OnCluster::elements(const RankView& view, int index, int ring_step) const
 }
 
 WorkTime OnCluster::work(const RankView& view, const Instruction& i, const Footprint& made) {
-  if (i.runs_op()) return view.runs(i) ? op(view, i.op, i.piece, i.ring_step) : WorkTime{};
+  if (i.runs_op()) return view.runs(i) ? op(view, i.op, i.piece, i.part()) : WorkTime{};
   if (made.on_host >= 0) return {local(made), 0};
   const bool own_update = stack_.optimizer_bytes <= 0;
-  if (i.code == Code::compute) {
+  if (i.computes()) {
     if (own_update || i.update != Update::apply || i.parameter >= 0) return {local(made), 0};
     const auto shard = static_cast<double>(view.shard(i.bucket).size);
     return {streams(shard * stack_.optimizer_bytes, 0) + local(made) -
                 streams(made.work.empty() ? 0 : made.work.front().bytes, 0),
             0};
   }
-  if (i.code == Code::totals) return {device_.optimizer + (own_update ? local(made) : 0), 0};
-  if (i.code == Code::copy && between_lasting(program_, i) && !own_update) return {};
+  if (i.makes_totals()) return {device_.optimizer + (own_update ? local(made) : 0), 0};
+  if (i.copies() && between_lasting(program_, i) && !own_update) return {};
   WorkTime time{local(made), 0};
-  if ((i.code == Code::start && !made.between_stages) || i.code == Code::hook_start)
+  if (i.begins_transfer() && !made.between_stages)
     time.host = launches(between_lasting(program_, i) ? stack_.bucket_host : 1,
                          i.phase != std::string_view("forward"));
   return time;
@@ -559,7 +558,7 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   if (group.model && (phase == "forward" || phase == "backward" || phase == "recompute"))
     seconds *= 1 - stack_.hidden_model;
   // A reduce-scatter is half an all-reduce.
-  if (stack_.reduced_whole && lasting && i.bucket >= 0 &&
+  if (stack_.reduced_whole && lasting && i.has_bucket() &&
       transfer.op == Collective::reduce_scatter &&
       program_.buckets[i.bucket].sharded_state == ShardedState::optimizer) {
     seconds *= 2;

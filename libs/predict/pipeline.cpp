@@ -37,17 +37,17 @@ class StageClock {
     std::map<int, const Instruction*> recv;  // by pending
     for (const Segment& s : program_.segments) {
       for (const Instruction& i : s.code) {
-        if (i.code == Code::start && i.move.kind == Move::Kind::recv) recv[i.pending] = &i;
+        if (i.begins_transfer() && i.move.kind == Move::Kind::recv) recv[i.pending] = &i;
       }
     }
     for (std::size_t s = 0; s < program_.segments.size(); ++s) {
       std::size_t number = 0;
       for (const Instruction& i : program_.segments[s].code) {
-        if (i.code == Code::totals) totals_[s] = true;
-        if (i.code == Code::start && i.move.kind == Move::Kind::recv) ++number;
-        if (i.code == Code::start && i.move.kind == Move::Kind::send) {
+        if (i.makes_totals()) totals_[s] = true;
+        if (i.begins_transfer() && i.move.kind == Move::Kind::recv) ++number;
+        if (i.begins_transfer() && i.move.kind == Move::Kind::send) {
           sends_[s].push_back({i.move.tag, &i, number++});
-        } else if (i.code == Code::wait && i.move.kind == Move::Kind::recv) {
+        } else if (i.awaits_transfer() && i.move.kind == Move::Kind::recv) {
           awaits_[s].push_back({i.move.tag, recv.at(i.pending)});
         }
       }

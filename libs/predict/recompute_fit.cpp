@@ -310,8 +310,7 @@ class RecomputeFit {
           const Op& op = plan_->graph->ops()[i.op];
           if (!in_layers(op, *plan_->graph)) continue;
           Saving& part = parts[part_of_layer(op.name)];
-          const bool later_slice = !i.ring && i.ring_step > 0;
-          for (int step = 0; !later_slice && step < i.ring_steps; ++step) {
+          for (int step = 0; i.slice == 0 && step < i.parts(); ++step) {
             const Cost& cost = rank.cost(i.op, Piece::forward, step);
             // A device does some tens of operations while it moves a byte (program/forecast.cpp).
             part.seconds += std::max(cost.executed, 20 * cost.bytes);

@@ -35,8 +35,7 @@ class OnCalibratedCores final : public RankMachine {
   WorkTime work(const RankView& view, const Instruction& instruction,
                 const Footprint& made) override {
     // What is left to other ranks, and what is there without a copy.
-    const bool may_do_nothing = instruction.code == Code::compute || instruction.code == Code::copy;
-    if (may_do_nothing && made.work.empty()) return {};
+    if ((instruction.computes() || instruction.copies()) && made.work.empty()) return {};
     const SizedWork sized = sized_work(view, instruction, made);
     double seconds = sized.beside / calibration_->device.bandwidth;
     if (sized.moves) {
@@ -65,7 +64,7 @@ class OnCalibratedCores final : public RankMachine {
   // A step's beginning and its report, once a step.
   WorkTime beside(const RankView&, const Segment& segment) override {
     const bool ends = std::any_of(segment.code.begin(), segment.code.end(),
-                                  [](const Instruction& i) { return i.code == Code::totals; });
+                                  [](const Instruction& i) { return i.makes_totals(); });
     if (!ends) return {};
     return {(calibration_->step + (several_ ? shared_.step : 0)) * turns_, 0};
   }
@@ -157,14 +156,14 @@ class OnSharedCores final : public RankMachine {
  private:
   // The share of the rate of large products that an instruction's kernel reaches.
   double share_of(const RankView& view, const Instruction& instruction) const {
-    if (instruction.code != Code::compute || instruction.op < 0) return 1;
+    if (!instruction.runs_op()) return 1;
     const Op& op = program_.graph->ops()[instruction.op];
     if (op.op_class() != OpClass::attention) return 1;
     const LogCurve& shares =
         instruction.piece == Piece::forward ? device_.attention : device_.attention_backward;
     const Dim width = op.inputs[0].dims[3];
     return shares.at(
-        static_cast<double>(view.dims(instruction.op, instruction.ring_step).at(width).size));
+        static_cast<double>(view.dims(instruction.op, instruction.part()).at(width).size));
   }
 
   double seconds_of(const LocalWork& work, double share) const {

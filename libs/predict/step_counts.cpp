@@ -90,7 +90,7 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
     for (const Instruction& i : program.segments[s].code) {
       const double times = runs[{static_cast<int>(s), i.lane}];
       if (times == 0) continue;
-      if (i.op < 0 || i.ring_step > 0) continue;  // the whole op is counted
+      if (i.op < 0 || i.part() > 0) continue;  // the whole op is counted
       const double own = flops_of(i.op, i.piece);
       if (own == 0) continue;
       flops.hardware += times * own * repeats(program, i);

@@ -240,12 +240,12 @@ void StageProof::write_output(const Instruction& i, std::size_t k, const OpTable
   const int id = graph_.ops()[i.op].outputs[k];
   const Value& value = graph_.value(id);
   const int index = i.outputs[k];
-  const int steps = in_steps(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
+  const int steps = in_steps(i) && i.part() + 1 < i.parts() ? i.part() + 1 : 0;
   Content made{What::value, id, 0, microbatch_, 0, 0, table.out[k], 0, 0};
   mark_slice(i, value.dims, made);
   const bool own = made.slices > 1;
-  if (i.ring_step > 0 && !own) {  // brought up to date in place
-    need_value(index, id, table.out[k], i.ring_step, value.name);
+  if (i.part() > 0 && !own) {  // brought up to date in place
+    need_value(index, id, table.out[k], i.part(), value.name);
     Tensor& t = overwrite(index);
     t.content.steps = steps;
     t.by = where_;
@@ -261,7 +261,7 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
   if (index < 0) refuse("prove.operands", "there is no slot for " + saved.name);
   const bool sliced = in_slices(i);
   const int steps = in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
-  if (i.ring_step > 0 && !sliced) {
+  if (i.ring_step > 0) {
     Tensor& t = overwrite(index);
     if (t.content.what != What::saved || t.content.id != i.op ||
         t.content.output != static_cast<int>(k) || t.content.steps != i.ring_step)
@@ -278,8 +278,8 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
   Content made{What::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps};
   mark_slice(i, saved.dims, made);
   if (sliced && made.slices == 1) {  // what a slice keeps is its own, with the dim or without
-    made.slices = i.ring_steps;
-    made.slice = i.ring_step;
+    made.slices = i.slices;
+    made.slice = i.slice;
   }
   make(index, std::move(made), saved.dims, program_.dtype_of(Scalar::real, saved.fp32_at_least));
 }
@@ -381,7 +381,7 @@ void StageProof::backward(const Instruction& i) {
     refuse("prove.order", fmt::format("{} goes back before it was computed", op.name));
   if (!traits.differentiable || (i.piece == Piece::backward) == traits.splits)
     refuse("prove.piece", fmt::format("{} has no {}", op.name, name_of(i.piece)));
-  if (i.ring_step == 0 && (done & bit_of(i.piece)) != 0)
+  if (i.part() == 0 && (done & bit_of(i.piece)) != 0)
     refuse("prove.twice", fmt::format("the {} of {} is computed twice for microbatch {}",
                                       name_of(i.piece), op.name, microbatch_));
   done |= bit_of(i.piece);
@@ -420,7 +420,7 @@ void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTab
   made.terms = gradients_.sets.single(gradients_.term(i.op, static_cast<int>(k)));
   made.place = table.gradient[k];
   const bool goes_round = rotates(i, k);
-  const bool last = i.ring_step + 1 == i.ring_steps;
+  const bool last = i.part() + 1 == i.parts();
   if (lasting(index)) {
     if (k >= i.contributing.size())
       refuse("prove.operands", "it does not say which ranks contribute to " + name(index), index);

@@ -11,13 +11,13 @@ void StageProof::next_slice(const Instruction& i) {
   const Op& op = graph_.ops()[i.op];
   if (i.ring || program_.rotations.count(i.op) > 0)
     refuse("prove.slice", op.name + " is computed in ring steps and in slices");
-  if (i.ring_steps != sliced.slices || sliced.slices < 2)
+  if (i.slices != sliced.slices || sliced.slices < 2)
     refuse("prove.slice", fmt::format("{} is computed in {} slices, and is to be in {}", op.name,
-                                      i.ring_steps, sliced.slices));
+                                      i.slices, sliced.slices));
   int& next = now().next_slice[{i.op, i.piece}];
-  if (i.ring_step != next)
+  if (i.slice != next)
     refuse("prove.slice", fmt::format("{} computes slice {} of {}, and {} is the next", op.name,
-                                      i.ring_step + 1, i.ring_steps, next + 1));
+                                      i.slice + 1, i.slices, next + 1));
   next = (next + 1) % sliced.slices;
   for (const Dim dim : op.space()) {
     if (!contains(sliced.dims, dim)) continue;
@@ -47,13 +47,13 @@ void StageProof::check_slice(int slot, const Content& content) const {
   if (content.slices == 1) return;
   const Slicing* sliced = program_.slicing_of(*at_);
   const bool own = sliced != nullptr && content.slices == sliced->slices &&
-                   content.slice == at_->ring_step &&
+                   content.slice == at_->slice &&
                    (!content.slice_dim.valid() || contains(sliced->dims, content.slice_dim));
   if (!own)
     refuse("prove.slice",
            fmt::format("{} is {}, and {} is read", name(slot), text_of(content),
                        sliced == nullptr ? std::string("all of it")
-                                         : fmt::format("slice {}", at_->ring_step + 1)),
+                                         : fmt::format("slice {}", at_->slice + 1)),
            slot);
 }
 
@@ -64,7 +64,7 @@ void StageProof::mark_slice(const Instruction& i, const Dims& dims, Content& con
   for (const Dim dim : dims) {
     if (!contains(sliced->dims, dim)) continue;
     content.slices = sliced->slices;
-    content.slice = i.ring_step;
+    content.slice = i.slice;
     content.slice_dim = dim;
   }
 }
@@ -73,7 +73,7 @@ void StageProof::mark_slice(const Instruction& i, const Dims& dims, Content& con
 void StageProof::same_target(const Instruction& i, std::size_t k) {
   auto& target = now().slice_targets[{i.op, k}];
   const std::pair<int, std::vector<int>> own{i.grad_inputs[k], i.contributing[k]};
-  if (i.ring_step == 0) target = own;
+  if (i.slice == 0) target = own;
   if (target != own)
     refuse("prove.slice",
            fmt::format("the slices of {} add to different gradients", graph_.ops()[i.op].name),
@@ -88,8 +88,7 @@ void StageProof::add_part(const Instruction& i, std::size_t k, Content made) {
   if (i.in_place) refuse("prove.in-place", name(index) + " is added to by several slices", index);
   const bool adds = k < i.accumulate.size() && i.accumulate[k];
   if (!adds) {
-    if (i.ring_step > 0)
-      refuse("prove.slice", name(index) + " is overwritten by a later slice", index);
+    if (i.slice > 0) refuse("prove.slice", name(index) + " is overwritten by a later slice", index);
     made.terms = 0;
     made.parts[term] = 1;
     return make(index, std::move(made), value.dims,
@@ -100,15 +99,15 @@ void StageProof::add_part(const Instruction& i, std::size_t k, Content made) {
   const auto done = there.parts.find(term);
   const int slices = done == there.parts.end() ? 0 : done->second;
   if (there.what != What::gradient || there.microbatch != microbatch_ || there.shift != 0 ||
-      there.steps != 0 || there.slices > 1 || slices != i.ring_step)
+      there.steps != 0 || there.slices > 1 || slices != i.slice)
     refuse("prove.slice",
            fmt::format("{} is {}, to which slice {} cannot be added", name(index), text_of(there),
-                       i.ring_step + 1),
+                       i.slice + 1),
            index, t.by);
   if (there.place != made.place)
     misplaced(index, read(index), made.place, "what the gradient is added to");
   t.content.parts[term] = slices + 1;
-  if (slices + 1 == i.ring_steps) {
+  if (slices + 1 == i.slices) {
     t.content.parts.erase(term);
     t.content.terms = gradients_.sets.join(there.terms, made.terms);
   }

@@ -104,7 +104,7 @@ class StageProof {
   void write_gradient(const Instruction& i, std::size_t k, const OpTable& table);
   void add_share(const Instruction& i, std::size_t k, const Content& made);
   // Whether the instruction is one step of several: of a ring, or of slices in time.
-  bool in_steps(const Instruction& i) const { return i.ring_steps > 1; }
+  bool in_steps(const Instruction& i) const { return i.parts() > 1; }
   bool in_ring(const Instruction& i) const { return in_steps(i) && !in_slices(i); }
   bool rotates(const Instruction& i, std::size_t input) const;
   // slice_rules.cpp: of ops that are computed in slices.

@@ -116,7 +116,7 @@ class BraidPainter {
   // `works` works.
   std::size_t row_of(const Instruction& i, std::size_t works, BraidPicture& picture) const {
     const std::string axis =
-        i.move.atoms.empty() && i.bucket >= 0
+        i.move.atoms.empty() && i.has_bucket()
             ? program_.name_of(
                   program_.reduction(program_.buckets[static_cast<std::size_t>(i.bucket)]))
             : program_.name_of({i.move.atoms, i.move.stages, i.move.exchanges_rows()});

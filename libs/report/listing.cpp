@@ -35,13 +35,13 @@ std::string describe(const RankView& rank, const Instruction& i) {
   std::string text = fmt::format("{:8} ", name_of(program, i));
   const std::string over =
       made.transfers.empty() ? "" : " over " + program.name_of(made.transfers.front().set);
-  if (i.bucket >= 0 && i.parameter < 0 && (waits || made.begins >= 0 || i.update != Update::none)) {
+  if (i.has_bucket() && i.parameter < 0 &&
+      (waits || made.begins >= 0 || i.update != Update::none)) {
     const Bucket& bucket = program.buckets[i.bucket];
     if (made.begins >= 0) text += std::string(name_of(i.move.kind)) + " ";
     text += fmt::format("{} ({} parameters){}", bucket.name, bucket.parameters.size(), over);
-    if (i.code == Code::hook_start || i.code == Code::hook_finish)
-      text += " by " + bucket.hook->name();
-  } else if (!i.move.atoms.empty() && !waits && i.code != Code::copy) {
+    if (i.runs_hook()) text += " by " + bucket.hook->name();
+  } else if (!i.move.atoms.empty() && !waits && !i.copies()) {
     text += fmt::format("{} {} ", name_of(i.move.kind), i.label);
     text += made.between_stages
                 ? fmt::format("{} stage {}",
@@ -50,7 +50,7 @@ std::string describe(const RankView& rank, const Instruction& i) {
                 : "over " + program.name_of({i.move.atoms, {}, i.move.exchanges_rows()});
   } else if (i.op < 0 && !waits && i.inputs.size() == 1 && i.outputs.size() == 1) {
     text += program.slots[i.outputs[0]].name + " <- " + program.slots[i.inputs[0]].name;
-  } else if (i.code == Code::settle || (i.code == Code::begin_sum && i.outputs.size() == 1)) {
+  } else if (i.handles_sums() && i.outputs.size() == 1) {
     text += program.slots[i.outputs[0]].name;
     if (!i.contributing.empty())
       text += ", but on the first of " + program.mesh.name_of(i.contributing[0]);
@@ -66,9 +66,9 @@ std::string describe(const RankView& rank, const Instruction& i) {
   } else if (i.ring_alike > 0) {
     text += fmt::format("  ring steps {} to {} of {}", i.ring_step + 1,
                         i.ring_step + i.ring_alike + 1, i.ring_steps);
-  } else if (i.ring_steps > 1 && i.code == Code::compute) {
-    text += fmt::format("  {} {} of {}", program.slicing_of(i) != nullptr ? "slice" : "ring step",
-                        i.ring_step + 1, i.ring_steps);
+  } else if (i.parts() > 1 && i.computes()) {
+    text +=
+        fmt::format("  {} {} of {}", i.slices > 1 ? "slice" : "ring step", i.part() + 1, i.parts());
   }
   for (int slot : i.release) {
     if (program.slots[slot].persistent) text += "  lets go of " + program.slots[slot].name;

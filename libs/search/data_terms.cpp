@@ -26,7 +26,7 @@ class Reader {
       for (const Instruction& i : segment.code) {
         if (end || completes_update(program_, i)) {  // a late update belongs to the step before
           of_end(i);
-        } else if (i.bucket >= 0) {
+        } else if (i.has_bucket()) {
           of_microbatch(i, forward, run.microbatch > 0);
         }
       }
@@ -88,7 +88,7 @@ class Reader {
   void weigh() {
     for (std::size_t k = 0; k < program_.slots.size(); ++k) {
       const Slot& slot = program_.slots[k];
-      if (!slot.persistent || slot.transient || slot.alias_of >= 0 || slot.bucket < 0) continue;
+      if (!slot.persistent || slot.transient || slot.alias_of >= 0 || !slot.is_flat()) continue;
       (slot.memory == Memory::host ? terms_.host : terms_.lasting) +=
           shares_[slot.bucket] * static_cast<double>(rank_.bytes(static_cast<int>(k)));
     }
@@ -116,13 +116,13 @@ class Reader {
   void of_end(const Instruction& i) {
     const Footprint made = footprint(rank_, i, Asks::work);
     const double seconds = device_->work(rank_, i, made).seconds;
-    if (made.on_host >= 0 && i.bucket >= 0 && hides_update(program_.buckets[i.bucket])) {
+    if (made.on_host >= 0 && i.has_bucket() && hides_update(program_.buckets[i.bucket])) {
       terms_.updates += shares_[i.bucket] * seconds;
       terms_.updates_beside_backward = !program_.update_needs_totals;
     } else {  // what serves no bucket, all of them have a part in
-      terms_.after += (i.bucket >= 0 ? shares_[i.bucket] : all_) * seconds;
+      terms_.after += (i.has_bucket() ? shares_[i.bucket] : all_) * seconds;
     }
-    if (i.bucket >= 0 && !completes_update(program_, i)) copied_at_end_ += copied(i, made);
+    if (i.has_bucket() && !completes_update(program_, i)) copied_at_end_ += copied(i, made);
     PerLayer& moves = outlasts_step(program_, i) ? terms_.gather_next : moved_at_end_;
     for (const Transfer& transfer : made.transfers)
       moves += share_of(i) * device_->transfer(rank_, i, transfer).seconds;
@@ -155,7 +155,7 @@ class Reader {
 
   const PerLayer& share_of(const Instruction& i) const {
     static constexpr PerLayer ends = {1, 0};
-    return i.bucket >= 0 ? shares_[i.bucket] : ends;
+    return i.has_bucket() ? shares_[i.bucket] : ends;
   }
 
   const Program& program_;

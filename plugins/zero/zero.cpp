@@ -167,8 +167,7 @@ class ShardStorage {
     std::set<int> seen;
     for (const mw::SegmentRun& run : program_.timeline) {
       for (mw::Instruction& i : program_.segments[run.segment].code) {
-        const bool gathers = i.code == mw::Code::wait && mw::between_lasting(program_, i) &&
-                             i.bucket >= 0 && i.pending == program_.buckets[i.bucket].flat.gather;
+        const bool gathers = i.code == mw::Code::wait && i.serves == mw::Serves::parameters;
         if (!gathers) continue;
         i.again = true;
         if (!seen.insert(i.bucket).second) continue;

@@ -170,6 +170,21 @@ def prove_findings(root):
                 yield f"{path}:{number}: a switch of prove has a default: a new code would need no rule"
 
 
+def fact_findings(root):
+    """The kernel, prove and plugins alone know codes of instructions; all others ask for facts (Instruction). What a
+    transfer serves is asked of it, not found by the number of its bucket's gather."""
+    for path in sources(root, "libs", "app", "plugins"):
+        part = part_of(path, root)
+        if part == "libs/prove":
+            continue
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            code = text.split("//")[0]
+            if "Code::" in code and not part.startswith("plugins/"):
+                yield f"{path}:{number}: names a code: ask for a fact of the instruction (meshwright/instruction.h)"
+            if re.search(r"\bpending == .*\bflat\.", code):
+                yield f"{path}:{number}: finds out what a transfer serves: see Instruction::serves"
+
+
 def file_findings(root):
     """Every header guarded."""
     for folder in FOLDERS:
@@ -199,6 +214,7 @@ def findings(root):
         *test_findings(root),
         *sdk_findings(root),
         *prove_findings(root),
+        *fact_findings(root),
         *file_findings(root),
         *merge_findings(root),
     ]
@@ -247,6 +263,8 @@ class House(unittest.TestCase):
             ("libs/prove/lemmas/a.cpp", '#include "meshwright/engine/plan.h"\n', "stands above the checker"),
             ("libs/prove/a.cpp", "auto list = moves(from, to, mesh);\n", "the planner's"),
             ("libs/prove/a.cpp", "    default:\n", "has a default"),
+            ("libs/predict/a.cpp", "if (i.code == Code::wait) {\n", "names a code"),
+            ("plugins/zero/a.cpp", "if (i.pending == bucket.flat.gather) {\n", "what a transfer serves"),
             ("docs/a.md", "text\n" + ">" * 7 + " other\n", "unfinished merge"),
         ]
         for path, text, expected in cases:

@@ -97,9 +97,9 @@ TEST_CASE("Each slice is computed once, one after the other, and its products ar
   std::vector<int> ups;
   for (const Instruction& i : program.segments[program.segment("forward")].code) {
     if (i.op < 0 || program.graph->ops()[i.op].name != "layers.1.mlp.up") continue;
-    ups.push_back(i.ring_step);
-    CHECK(rank.dims(i.op, i.ring_step).at("ffn").size == 40 / 2 / 5);
-    CHECK(rank.dims(i.op, i.ring_step).at("ffn").offset == i.ring_step * 4);
+    ups.push_back(i.slice);
+    CHECK(rank.dims(i.op, i.slice).at("ffn").size == 40 / 2 / 5);
+    CHECK(rank.dims(i.op, i.slice).at("ffn").offset == i.slice * 4);
   }
   CHECK(ups == std::vector<int>{0, 1, 2, 3, 4});
 }

@@ -80,11 +80,10 @@ class Maker {
     sums(program, i);
     slots(program, i);
     if (i.ring) ring(i);
-    if (i.ring_steps == 1 || i.ring) return;
-    change("slice", "of the next slice", [](Instruction& changed) {
-      changed.ring_step = (changed.ring_step + 1) % changed.ring_steps;
-    });
-    change("slice", "of one slice more", [](Instruction& changed) { ++changed.ring_steps; });
+    if (i.slices == 1) return;
+    change("slice", "of the next slice",
+           [](Instruction& changed) { changed.slice = (changed.slice + 1) % changed.slices; });
+    change("slice", "of one slice more", [](Instruction& changed) { ++changed.slices; });
   }
 
   // Dropped, doubled, swapped with the next. What is released stays right where that can be, so

@@ -167,9 +167,9 @@ class Flattener {
   Bucket& b_;
 };
 
-Instruction between(const Program& program, int bucket, Code code, int from, int to,
+Instruction between(const Program& program, int bucket, Code code, Serves serves, int from, int to,
                     const char* phase) {
-  Instruction i = of_bucket(code, bucket, program, phase);
+  Instruction i = of_bucket(code, bucket, program, serves, phase);
   i.inputs = {from};
   i.outputs = {to};
   return i;
@@ -177,8 +177,8 @@ Instruction between(const Program& program, int bucket, Code code, int from, int
 
 // A collective from one flat slot to another, begun; what awaits it differs in its code alone.
 Instruction flat_move(const Program& program, int bucket, Move::Kind kind, const RankSet& ranks,
-                      int pending, int from, int to, const char* phase) {
-  Instruction i = between(program, bucket, Code::start, from, to, phase);
+                      Serves serves, int pending, int from, int to, const char* phase) {
+  Instruction i = between(program, bucket, Code::start, serves, from, to, phase);
   i.move.kind = kind;
   i.move.atoms = ranks.atoms;
   i.move.stages = ranks.stages;
@@ -194,17 +194,20 @@ Instruction reduction(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
   const FlatSlots& flat = b.flat;
   if (b.hook) {
-    Instruction i = flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b),
-                              flat.reduction, flat.gradients, flat.gradients, reducing);
+    Instruction i =
+        flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b), Serves::gradients,
+                  flat.reduction, flat.gradients, flat.gradients, reducing);
     i.code = Code::hook_start;
     return i;
   }
   const int from = flat.cast >= 0 ? flat.cast : flat.gradients;
   if (b.shard_atoms.empty())
-    return flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b), flat.reduction,
-                     from, flat.cast >= 0 ? from : flat.reduced, reducing);
-  return flat_move(program, bucket, Move::Kind::reduce_scatter, {b.shard_atoms, {}}, flat.reduction,
-                   from, flat.arriving >= 0 ? flat.arriving : flat.reduced, reducing);
+    return flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b),
+                     Serves::gradients, flat.reduction, from, flat.cast >= 0 ? from : flat.reduced,
+                     reducing);
+  return flat_move(program, bucket, Move::Kind::reduce_scatter, {b.shard_atoms, {}},
+                   Serves::gradients, flat.reduction, from,
+                   flat.arriving >= 0 ? flat.arriving : flat.reduced, reducing);
 }
 
 // The reduction of a bucket's gradients where they lie already as shards, which are summed there.
@@ -212,7 +215,7 @@ Instruction shard_reduction(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
   const int sum = b.flat.cast >= 0 ? b.flat.arriving : b.flat.reduced;
   return flat_move(program, bucket, Move::Kind::all_reduce, program.shard_reduction(b),
-                   b.flat.shard_reduction, sum, sum, reducing);
+                   Serves::gradient_shards, b.flat.shard_reduction, sum, sum, reducing);
 }
 
 Instruction awaited(Instruction start) {
@@ -226,7 +229,7 @@ void let_go(const Program& program, Instruction& i, int slot) {
 }
 
 Instruction emptied(const Program& program, int bucket, Code code, int from, int to) {
-  Instruction i = between(program, bucket, code, from, to, reducing);
+  Instruction i = between(program, bucket, code, Serves::gradients, from, to, reducing);
   let_go(program, i, from);
   return i;
 }
@@ -246,7 +249,7 @@ std::vector<Instruction> begun(const Program& program, int from, const Instructi
 // Where a bucket is reduced again and again, all ranks hold the sum so far: one keeps it, so that
 // the next reduction counts it once.
 Instruction begun_anew(const Program& program, int bucket) {
-  Instruction i = of_bucket(Code::begin_sum, bucket, program, reducing);
+  Instruction i = of_bucket(Code::begin_sum, bucket, program, Serves::gradients, reducing);
   i.outputs = {program.buckets[bucket].flat.gradients};
   i.contributing = {program.buckets[bucket].reduce_atoms};
   return i;
@@ -273,15 +276,17 @@ std::vector<Instruction> ended(const Program& program, const Instruction& start,
 Instruction gather(const Program& program, int bucket, const char* phase) {
   const Bucket& b = program.buckets[bucket];
   const int from = b.flat.on_device >= 0 ? b.flat.on_device : b.flat.stored;
-  return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, b.flat.gather,
-                   from, b.flat.parameters, phase);
+  return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, Serves::parameters,
+                   b.flat.gather, from, b.flat.parameters, phase);
 }
 
 }  // namespace
 
-Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase) {
+Instruction of_bucket(Code code, int bucket, const Program& program, Serves serves,
+                      const char* phase) {
   Instruction i;
   i.code = code;
+  i.serves = serves;
   i.bucket = bucket;
   i.phase = phase;
   i.label = program.buckets[bucket].name;
@@ -323,7 +328,7 @@ std::vector<int> sums_of(const Program& program, int bucket) {
 }
 
 Instruction settled(const Program& program, int bucket, int slot) {
-  Instruction i = of_bucket(Code::settle, bucket, program, reducing);
+  Instruction i = of_bucket(Code::settle, bucket, program, Serves::gradients, reducing);
   i.outputs = {slot};
   return i;
 }
@@ -356,7 +361,8 @@ std::vector<Instruction> begin_gather(const Program& program, int bucket, const 
   const FlatSlots& flat = program.buckets[bucket].flat;
   std::vector<Instruction> code;
   if (flat.on_device >= 0)
-    code.push_back(between(program, bucket, Code::copy, flat.stored, flat.on_device, phase));
+    code.push_back(between(program, bucket, Code::copy, Serves::parameters, flat.stored,
+                           flat.on_device, phase));
   code.push_back(gather(program, bucket, phase));
   return code;
 }
@@ -369,9 +375,9 @@ Instruction end_gather(const Program& program, int bucket, const char* phase) {
 
 std::vector<Instruction> gather_directions(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
-  std::vector<Instruction> code{flat_move(program, bucket, Move::Kind::all_gather,
-                                          {b.shard_atoms, {}}, b.flat.gather_directions,
-                                          b.flat.direction, b.flat.directions, "optimizer")};
+  std::vector<Instruction> code{
+      flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, Serves::directions,
+                b.flat.gather_directions, b.flat.direction, b.flat.directions, "optimizer")};
   code.push_back(awaited(code[0]));
   let_go(program, code[1], b.flat.direction);
   return code;

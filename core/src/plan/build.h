@@ -45,7 +45,8 @@ bool depends(const Program& program, const Instruction& first, const Instruction
 
 // Numbers the buckets.
 void name_buckets(Program& program);
-Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
+Instruction of_bucket(Code code, int bucket, const Program& program, Serves serves,
+                      const char* phase);
 
 // The flat slots in which a bucket's gradients are summed over a step: the whole gradients, and
 // what is kept of their sum where that is no view of them.

@@ -27,11 +27,9 @@ Begun begun_by_runs(const Program& program) {
   for (const SegmentRun& run : program.timeline) {
     for (const int n : transfers[run.segment]) {
       const Instruction& i = program.segments[run.segment].code[n];
-      const FlatSlots& flat = program.buckets[i.bucket].flat;
-      const bool starts = i.begins_transfer();
-      if (i.pending == flat.shard_reduction) found.shards_underway.insert(i.bucket);
-      if (i.pending != flat.reduction) continue;
-      if (starts) {
+      if (i.serves == Serves::gradient_shards) found.shards_underway.insert(i.bucket);
+      if (i.serves != Serves::gradients) continue;
+      if (i.begins_transfer()) {
         found.over.erase(i.bucket);
         found.underway.push_back(i.bucket);
       } else {
@@ -118,8 +116,8 @@ class Finish {
     std::vector<int> arrived;
     for (const SegmentRun& run : program_.timeline) {
       for (const Instruction& i : program_.segments[run.segment].code) {
-        const bool arrives = i.code == Code::copy && i.bucket >= 0 &&
-                             i.outputs[0] == program_.buckets[i.bucket].flat.gradients_on_host;
+        const bool arrives = i.code == Code::copy && i.serves == Serves::gradients &&
+                             program_.slots[i.outputs[0]].memory == Memory::host;
         if (arrives && program_.buckets[i.bucket].update_overlaps) arrived.push_back(i.bucket);
       }
     }

@@ -71,7 +71,7 @@ std::vector<Instruction> merged(Iterator from, std::size_t size,
 bool share_storage(const Program& program, int a, int b) {
   if (a == b) return true;
   const auto of_parameter = [&](int slot) {
-    return program.slots[slot].persistent && program.slots[slot].bucket < 0;
+    return program.slots[slot].persistent && !program.slots[slot].is_flat();
   };
   return !(of_parameter(a) && of_parameter(b)) && program.root(a) == program.root(b);
 }

@@ -156,8 +156,8 @@ void Digest::add(const Instruction& i) {
   add(i.bucket);
   add(i.parameter);
   add(i.contributing);
-  add(i.ring_step);
-  add(i.ring_steps);
+  add(i.part());
+  add(i.parts());
   if (i.ring) add(*i.ring);
   add(i.phase);
   if (i.lane > 0) add(i.lane);
@@ -267,7 +267,11 @@ static Json without_numbers(Json value) {
 static std::string hash_of(const Plan& plan) {
   Digest digest;
   Json said = plan.description();
-  said["mix"] = plan.short_mix();  // its options may name files and functions, which decide nothing
+  // The options of a mix may name files and functions, which decide nothing.
+  std::string mix;
+  for (const StrategyChoice& choice : plan.request.strategies)
+    mix += fmt::format("{}{}({})", mix.empty() ? "" : " x ", choice.name, ways_of(choice));
+  said["mix"] = mix.empty() ? "one rank" : mix;
   for (const Json& part : {std::move(said), plan.request.step_settings})
     digest.add(without_numbers(part).dump(-1, ' ', false, Json::error_handler_t::replace));
   for (const Atom& atom : plan.mesh.atoms()) digest.add(atom.ways);

@@ -135,7 +135,7 @@ Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
     const bool out = i.move.to == program.graph->sparse.dims.front();
     facts["kind"] = out == (i.phase != std::string_view("backward")) ? "dispatch" : "combine";
   }
-  if (i.bucket >= 0) {
+  if (i.has_bucket()) {
     facts["bucket"] = program.buckets[i.bucket].name;
     facts["parameters"] = names_of_parameters(program, program.buckets[i.bucket]);
   }

@@ -13,6 +13,7 @@
 
 #include "graph/data_values.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "plan/axes.h"
@@ -39,12 +40,14 @@ struct BatchSplit {
 BatchSplit batch_split(const Draft& draft, const Mesh& mesh) {
   BatchSplit split;
   std::set<int> atoms;
+  std::vector<std::string> entries;
   for (const Rule& rule : draft.rules()) {
     if (rule.dim != batch_dim || rule.named || rule.where) continue;
     const Axis& axis = mesh.axis(rule.axis);
     atoms.insert(axis.atoms.begin(), axis.atoms.end());
-    split.who += fmt::format("{}{}({})", split.who.empty() ? "" : " x ", rule.strategy, axis.ways);
+    entries.push_back(entry_text(rule.strategy, std::to_string(axis.ways), ""));
   }
+  split.who = mix_text(entries);
   for (int atom : atoms) split.ways *= mesh.atoms()[atom].ways;
   return split;
 }
@@ -362,33 +365,22 @@ int Plan::stage_of(int rank) const {
   return atom < 0 ? 0 : mesh.coordinates(rank)[atom];
 }
 
-static std::string mix_of(const PlanRequest& request, bool with_options) {
-  std::string text;
-  for (const StrategyChoice& choice : request.strategies) {
-    text += text.empty() ? "" : " x ";
-    int ways = 1;
-    const bool own = std::any_of(choice.axes.begin(), choice.axes.end(),
-                                 [](const AxisRequest& axis) { return axis.borrow.empty(); });
-    for (const AxisRequest& axis : choice.axes) {
-      if (axis.borrow.empty() || !own) ways *= axis.ways;
-    }
-    const std::string number = choice.axes.empty() ? "" : std::to_string(ways);
-    if (!with_options || choice.differs.empty()) {
-      text += fmt::format("{}({})", choice.name, number);
-    } else {
-      text += fmt::format("{}{{{}{}{}}}", choice.name, number, number.empty() ? "" : ", ",
-                          choice.differs);
-    }
+std::string ways_of(const StrategyChoice& choice) {
+  if (choice.axes.empty()) return "";
+  int ways = 1;
+  const bool own = std::any_of(choice.axes.begin(), choice.axes.end(),
+                               [](const AxisRequest& axis) { return axis.borrow.empty(); });
+  for (const AxisRequest& axis : choice.axes) {
+    if (axis.borrow.empty() || !own) ways *= axis.ways;
   }
-  return text.empty() ? "one rank" : text;
+  return std::to_string(ways);
 }
 
 std::string Plan::mix() const {
-  return mix_of(request, true);
-}
-
-std::string Plan::short_mix() const {
-  return mix_of(request, false);
+  std::vector<std::string> entries;
+  for (const StrategyChoice& choice : request.strategies)
+    entries.push_back(entry_text(choice.name, ways_of(choice), choice.differs));
+  return mix_text(entries);
 }
 
 }  // namespace mw

@@ -128,7 +128,7 @@ class Recomputer {
 
   // The slice that an instruction is of, in a block.
   Part part_of(const Instruction& i, int block) const {
-    if (const Slicing* sliced = program_.slicing_of(i)) return {block, sliced->chain, i.ring_step};
+    if (const Slicing* sliced = program_.slicing_of(i)) return {block, sliced->chain, i.slice};
     for (const auto* slots : {&i.inputs, &i.outputs}) {
       for (const int slot : *slots) {
         if (slot < 0 || program_.slots[slot].slices == 1) continue;

@@ -364,8 +364,8 @@ class Slicer {
 
   Instruction of_slice(Instruction i, int k, const Chain& chain) {
     if (of_chain(i)) {
-      i.ring_step = k;
-      i.ring_steps = chain.rule->slices;
+      i.slice = k;
+      i.slices = chain.rule->slices;
       for (std::size_t n = 0; k > 0 && n < i.grad_inputs.size(); ++n) {
         if (i.grad_inputs[n] >= 0 && !is_inner(i.grad_inputs[n])) i.accumulate[n] = true;
       }

@@ -17,7 +17,7 @@ std::vector<std::vector<int>> transfers_of_buckets(const Program& program) {
   for (std::size_t s = 0; s < found.size(); ++s) {
     const std::vector<Instruction>& code = program.segments[s].code;
     for (std::size_t n = 0; n < code.size(); ++n) {
-      if (code[n].bucket >= 0 && code[n].pending >= 0) found[s].push_back(static_cast<int>(n));
+      if (code[n].has_bucket() && code[n].pending >= 0) found[s].push_back(static_cast<int>(n));
     }
   }
   return found;
@@ -31,7 +31,7 @@ std::map<int, std::pair<int, int>> last_sums(const Program& program) {
     const std::vector<Instruction>& code = program.segments[segment].code;
     for (const int n : transfers[segment]) {
       const int bucket = code[n].bucket;
-      if (code[n].pending != program.buckets[bucket].flat.reduction) continue;
+      if (code[n].serves != Serves::gradients) continue;
       if (code[n].code == Code::start) last.erase(bucket);
       if (code[n].code != Code::wait) continue;
       auto end = static_cast<std::size_t>(n) + 1;

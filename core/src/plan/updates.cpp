@@ -65,7 +65,7 @@ Layout gathered(const ProgramParameter& parameter, const Dims& dims) {
 }
 
 Instruction update_of(const Program& program, int bucket, Update what, int from, int to) {
-  Instruction i = of_bucket(Code::compute, bucket, program, "optimizer");
+  Instruction i = of_bucket(Code::compute, bucket, program, Serves::update, "optimizer");
   i.update = what;
   i.inputs = {from};
   i.outputs = {to};
@@ -89,7 +89,7 @@ Instruction with_states(const Program& program, Instruction update) {
 }
 
 Instruction copy_of(const Program& program, int bucket, int from, int to) {
-  Instruction i = of_bucket(Code::copy, bucket, program, "optimizer");
+  Instruction i = of_bucket(Code::copy, bucket, program, Serves::update, "optimizer");
   i.inputs = {from};
   i.outputs = {to};
   return i;
@@ -172,6 +172,7 @@ std::vector<Instruction> gradients_to_host(const Program& program, int bucket) {
   if (sums_of(program, bucket).back() == flat.reduced)
     code.push_back(settled(program, bucket, flat.reduced));
   code.push_back(copy_of(program, bucket, flat.reduced, flat.gradients_on_host));
+  code.back().serves = Serves::gradients;
   code.back().phase = "gradients";
   return code;
 }

@@ -103,11 +103,11 @@ class OneGather {
   // lanes still use out of the instruction's `release`.
   bool keeps(Instruction& i) {
     bool kept = true;
-    if (i.bucket >= 0 && !i.again) {
-      const FlatSlots& flat = program_.buckets[i.bucket].flat;
-      const bool brings = i.code == Code::copy && i.outputs[0] == flat.on_device;
-      if (comes_and_goes(flat.parameters) && (brings || i.pending == flat.gather)) {
-        Gathered& now = gathered_[flat.parameters];
+    if (i.serves == Serves::parameters && !i.again) {
+      const int parameters = program_.buckets[i.bucket].flat.parameters;
+      const bool brings = i.code == Code::copy;
+      if (program_.slots[parameters].transient) {
+        Gathered& now = gathered_[parameters];
         const bool waits = i.code == Code::wait;
         if (!waits) now.lanes.insert(i.lane);
         kept = !std::exchange(waits ? now.awaited : brings ? now.brought : now.started, true);
@@ -129,8 +129,6 @@ class OneGather {
     std::set<int> lanes;  // that use them or are about to
     bool brought = false, started = false, awaited = false;
   };
-  bool comes_and_goes(int slot) const { return slot >= 0 && program_.slots[slot].transient; }
-
   const Program& program_;
   std::map<int, Gathered> gathered_;  // by flat slot of whole parameters
 };
@@ -160,8 +158,7 @@ class Merge {
     ++next_[lane];
     Instruction i = lanes_.at(lane, index);
     i.lane = static_cast<int>(lane);
-    const bool brings = i.code == Code::copy && i.bucket >= 0 &&
-                        i.outputs[0] == program_.buckets[i.bucket].flat.on_device;
+    const bool brings = i.code == Code::copy && i.serves == Serves::parameters;
     if (gathers_.keeps(i)) code_.push_back(std::move(i));
     // A shard that comes from host memory goes on to other ranks at once, for whichever lane.
     if (brings && next_[lane] < lanes_.size(lane)) take(lane);

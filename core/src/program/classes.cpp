@@ -121,7 +121,7 @@ std::vector<RankClass> rank_classes(const Program& program) {
   for (const Layout& layout : program.cut) add(layout);
   for (const Layout& layout : program.follow) add(layout);
   for (const Slot& slot : program.slots) {
-    if (slot.bucket < 0) add(slot.layout);
+    if (!slot.is_flat()) add(slot.layout);
   }
   std::vector<bool> firsts(atoms, false);
   for (const Segment& segment : program.segments) {

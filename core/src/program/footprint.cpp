@@ -135,12 +135,23 @@ class FootprintMaker {
   Footprint& made_;
 };
 
+namespace {
+
+constexpr std::array code_names{"load",   "compute",    "move",        "start", "wait",
+                                "seed",   "alias",      "add",         "copy",  "begin_sum",
+                                "settle", "hook_start", "hook_finish", "totals"};
+static_assert(code_names.size() == static_cast<std::size_t>(Code::totals) + 1);
+
+}  // namespace
+
 const char* name_of(Code code) {
-  static constexpr std::array names{"load",   "compute",    "move",        "start", "wait",
-                                    "seed",   "alias",      "add",         "copy",  "begin_sum",
-                                    "settle", "hook_start", "hook_finish", "totals"};
-  static_assert(names.size() == static_cast<std::size_t>(Code::totals) + 1);
-  return names.at(static_cast<std::size_t>(code));
+  return code_names.at(static_cast<std::size_t>(code));
+}
+
+std::vector<Code> all_codes() {
+  std::vector<Code> codes;
+  for (std::size_t n = 0; n < code_names.size(); ++n) codes.push_back(static_cast<Code>(n));
+  return codes;
 }
 
 namespace {
@@ -275,8 +286,8 @@ void CodeFootprint::compute() {
   if (!rank_.runs(i_)) return;
   if (memory_) compute_memory();
   if (!work_) return;
-  for (int step = i_.ring_step; step <= i_.ring_step + i_.ring_alike; ++step) {
-    const Cost& cost = rank_.cost(i_.op, i_.piece, step);
+  for (int part = i_.part(); part <= i_.part() + i_.ring_alike; ++part) {
+    const Cost& cost = rank_.cost(i_.op, i_.piece, part);
     const bool gemm = cost.flops > 0;
     works({.gemms = gemm ? 1 : 0,
            .calls = gemm ? 0 : 1,
@@ -302,9 +313,7 @@ void CodeFootprint::compute_memory() {
                bytes_of(program_.dtype);
   }
   if (i_.piece == Piece::forward) {
-    const auto makes = [&](int slot) {
-      return i_.ring_step == 0 || program_.slots[slot].slices > 1;
-    };
+    const auto makes = [&](int slot) { return i_.part() == 0 || program_.slots[slot].slices > 1; };
     for (std::size_t k = 0; k < i_.outputs.size(); ++k) {
       if (makes(i_.outputs[k])) {
         yield(i_.outputs[k], i_.in_place && k == 0);
@@ -323,7 +332,7 @@ void CodeFootprint::compute_memory() {
     }
   }
   if (!scratch_) return;
-  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.ring_step, i_.ring_alike);
+  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.part(), i_.ring_alike);
   made_.measured = workspace.measured;
   made_.estimated = workspace.estimated;
   pass(workspace.bytes + apart + rank_.copied_operands(i_));

@@ -174,7 +174,7 @@ MemoryForecast lasting(const RankView& rank) {
   MemoryForecast forecast;
   for (std::size_t k = 0; k < program.slots.size(); ++k) {
     const Slot& slot = program.slots[k];
-    if (!slot.persistent || slot.transient || slot.alias_of >= 0 || slot.bucket < 0) continue;
+    if (!slot.persistent || slot.transient || slot.alias_of >= 0 || !slot.is_flat()) continue;
     forecast[slot.memory == Memory::host ? Category::host : slot.category] +=
         rank.bytes(static_cast<int>(k));
   }
@@ -319,9 +319,9 @@ double seconds(const RankView& rank, const Segment& segment, const Takes& takes)
   std::map<std::pair<int, Piece>, double> known;  // of ops that are alike
   for (const Instruction& i : segment.code) {
     if (i.op < 0 || !takes(i) || !rank.runs(i)) continue;
-    if (!i.ring && i.ring_step > 0) continue;  // a later slice, counted with the first
+    if (i.slice > 0) continue;  // a later slice, counted with the first
     const auto [own, missing] = known.try_emplace({rank.like(i.op), i.piece}, 0);
-    for (int step = 0; missing && step < i.ring_steps; ++step)
+    for (int step = 0; missing && step < i.parts(); ++step)
       own->second += nominal_seconds(rank.cost(i.op, i.piece, step));
     total += own->second;
   }

@@ -208,28 +208,27 @@ std::int64_t Program::size(Dim dim, std::int64_t batch) const {
   return batch > 0 && dim == rows ? batch : graph->size(dim);
 }
 
-LocalDims Program::local_dims(int op, const Coordinates& at, int ring_step,
-                              std::int64_t batch) const {
+LocalDims Program::local_dims(int op, const Coordinates& at, int part, std::int64_t batch) const {
   LocalDims local;
   const auto rotation = rotations.find(op);
-  if (rotation != rotations.end()) local.set_ring_step(ring_step);
+  if (rotation != rotations.end()) local.set_ring_step(part);
   for (Dim dim : graph->ops()[op].space()) {
     const std::int64_t size = this->size(dim, batch);
     Range range = local_range(dim, size, cut[op], mesh, at);
     if (range.size == size) range = local_range(dim, size, follow[op], mesh, at);
-    if (ring_step > 0 && rotation != rotations.end() && rotation->second.dim == dim) {
-      range = local_range(dim, size, follow[op], mesh,
-                          before(mesh, at, rotation->second.atoms, ring_step));
+    if (part > 0 && rotation != rotations.end() && rotation->second.dim == dim) {
+      range =
+          local_range(dim, size, follow[op], mesh, before(mesh, at, rotation->second.atoms, part));
     }
     if (const auto sliced = slicing.find(op);
         sliced != slicing.end() && contains(sliced->second.dims, dim)) {
       range.size /= sliced->second.slices;
-      range.offset += ring_step * range.size;
+      range.offset += part * range.size;
     }
-    LocalDim part{dim, range.offset, range.size, size, {}};
+    LocalDim own{dim, range.offset, range.size, size, {}};
     if (!token_permutation.empty())
-      part.runs = permuted(known_as(*graph, graph->ops()[op], dim), range);
-    local.set(part);
+      own.runs = permuted(known_as(*graph, graph->ops()[op], dim), range);
+    local.set(own);
   }
   if (!graph->sparse.dims.empty()) {
     Sparse sparse = graph->sparse;
@@ -249,7 +248,7 @@ std::vector<Range> Program::permuted(Dim dim, Range part) const {
 
 std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinates& at,
                                                std::int64_t batch) const {
-  if (slot.bucket >= 0) return {flat_elements(slot, shard_elements(buckets[slot.bucket], at))};
+  if (slot.is_flat()) return {flat_elements(slot, shard_elements(buckets[slot.bucket], at))};
   std::vector<std::int64_t> shape;
   shape.reserve(slot.dims.size() + 1);
   const Sparse& sparse = graph->sparse;

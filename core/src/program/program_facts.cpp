@@ -182,13 +182,12 @@ class RingWriter {
 }  // namespace
 
 bool outlasts_step(const Program& program, const Instruction& instruction) {
-  if (instruction.bucket < 0) return false;
-  const Bucket& bucket = program.buckets[instruction.bucket];
-  return bucket.gather_overlaps_forward && instruction.pending == bucket.flat.gather;
+  return instruction.serves == Serves::parameters && instruction.pending >= 0 &&
+         program.buckets[instruction.bucket].gather_overlaps_forward;
 }
 
 bool completes_update(const Program& program, const Instruction& instruction) {
-  if (instruction.bucket < 0) return false;
+  if (!instruction.has_bucket()) return false;
   const Bucket& bucket = program.buckets[instruction.bucket];
   if (!bucket.update_overlaps_forward) return false;
   switch (instruction.code) {
@@ -197,7 +196,7 @@ bool completes_update(const Program& program, const Instruction& instruction) {
     case Code::copy:
       return instruction.outputs[0] == bucket.flat.stored;
     case Code::start:
-      return bucket.gathered_once_updated() && instruction.pending == bucket.flat.gather;
+      return bucket.gathered_once_updated() && instruction.serves == Serves::parameters;
     default:
       return false;
   }

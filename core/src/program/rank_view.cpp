@@ -67,7 +67,7 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
   }
   for (std::size_t s = 0; s < bytes_.size(); ++s) {
     const Slot& slot = program.slots[s];
-    if (slot.bucket >= 0)
+    if (slot.is_flat())
       bytes_[s] = bytes_of(slot.dtype) * program.flat_elements(slot, shards_[slot.bucket].size);
   }
   for (const Bucket& bucket : program.buckets) {
@@ -132,11 +132,11 @@ RankView::OfOp& RankView::of(int op) const {
   return ops_[number];
 }
 
-const LocalDims& RankView::dims(int op, int ring_step) const {
-  if (ring_step > 0) {
+const LocalDims& RankView::dims(int op, int part) const {
+  if (part > 0) {
     op = like_.first(op);
-    const auto [found, missing] = ring_dims_.try_emplace({op, ring_step});
-    if (missing) found->second = program_.local_dims(op, at_, ring_step, batch_);
+    const auto [found, missing] = ring_dims_.try_emplace({op, part});
+    if (missing) found->second = program_.local_dims(op, at_, part, batch_);
     return found->second;
   }
   std::optional<LocalDims>& dims = of(op).dims;
@@ -144,13 +144,13 @@ const LocalDims& RankView::dims(int op, int ring_step) const {
   return *dims;
 }
 
-const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
+const Cost& RankView::cost(int op, Piece piece, int part) const {
   const auto price = [&] {
     const Op& what = program_.graph->ops()[like_.first(op)];
-    return cost_of(what, piece, dims(op, ring_step), bytes_of(program_.dtype));
+    return cost_of(what, piece, dims(op, part), bytes_of(program_.dtype));
   };
-  if (ring_step > 0) {
-    const auto [cost, missing] = ring_costs_.try_emplace({like_.first(op), piece, ring_step});
+  if (part > 0) {
+    const auto [cost, missing] = ring_costs_.try_emplace({like_.first(op), piece, part});
     if (missing) cost->second = price();
     return cost->second;
   }
@@ -159,21 +159,20 @@ const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
   return *cost;
 }
 
-Scratch RankView::workspace(int op, Piece piece, int ring_step, int ring_alike) const {
-  if (ring_step == 0 && ring_alike == 0) {
+Scratch RankView::workspace(int op, Piece piece, int part, int ring_alike) const {
+  if (part == 0 && ring_alike == 0) {
     std::optional<Scratch>& known = of(op).workspaces[static_cast<std::size_t>(piece)];
     if (!known) known = make_workspace(op, piece, 0, 0);
     return *known;
   }
-  const auto [known, missing] =
-      workspaces_.try_emplace({like_.first(op), piece, ring_step, ring_alike});
-  if (missing) known->second = make_workspace(op, piece, ring_step, ring_alike);
+  const auto [known, missing] = workspaces_.try_emplace({like_.first(op), piece, part, ring_alike});
+  if (missing) known->second = make_workspace(op, piece, part, ring_alike);
   return known->second;
 }
 
-Scratch RankView::make_workspace(int op, Piece piece, int ring_step, int ring_alike) const {
+Scratch RankView::make_workspace(int op, Piece piece, int part, int ring_alike) const {
   Scratch most;
-  for (int step = ring_step; step <= ring_step + ring_alike; ++step) {
+  for (int step = part; step <= part + ring_alike; ++step) {
     const Cost& of = cost(op, piece, step);
     most.bytes = std::max(most.bytes, scratch_ != nullptr ? scratch_->workspace(of) : of.workspace);
     for (const LibraryCall& call : of.calls) {
@@ -204,7 +203,7 @@ std::int64_t RankView::copied_operands(const Instruction& i) const {
   for (std::size_t k = 0; k < i.inputs.size(); ++k) {
     const int slot = i.inputs[k];
     if (slot < 0) continue;
-    const bool noughts = op.inputs[k].additive && i.piece == Piece::forward && i.ring_step > 0 &&
+    const bool noughts = op.inputs[k].additive && i.piece == Piece::forward && i.slice > 0 &&
                          program_.slots[i.outputs[0]].slices == 1;
     if (noughts) bytes += bytes_of_slice(i, slot);
     const int at = program_.sliced_at(i, slot);

@@ -137,26 +137,23 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
   constexpr std::array kernels{&OpType::forward, &OpType::backward, &OpType::dgrad, &OpType::wgrad};
   auto run =
       std::make_unique<OpRun>(OpRun{op, i.piece, kernels.at(static_cast<std::size_t>(i.piece)),
-                                    OpCall{sizes.dims(i.op, i.ring_step)}});
+                                    OpCall{sizes.dims(i.op, i.part())}});
   run->inputs = operands(i, i.inputs);
   run->outputs = operands(i, i.outputs);
   run->saved = operands(i, i.saved);
   run->grad_outputs = operands(i, i.grad_outputs);
   run->grad_inputs = operands(i, i.grad_inputs);
   const bool forward = i.piece == Piece::forward;
-  run->shows_operands = i.ring_step == 0 && (forward ? !recomputes(i) : i.piece != Piece::wgrad);
-  run->shows_results = forward && !recomputes(i) && i.ring_step + 1 == i.ring_steps;
-  run->flops = sizes.cost(i.op, i.piece, i.ring_step).executed;
+  run->shows_operands = i.part() == 0 && (forward ? !recomputes(i) : i.piece != Piece::wgrad);
+  run->shows_results = forward && !recomputes(i) && i.part() + 1 == i.parts();
+  run->flops = sizes.cost(i.op, i.piece, i.part()).executed;
   run->entry = ledger_.work_entry(op.kind(), name_of(i.piece));
   OpCall& call = run->call;
   call.in_place = i.in_place;
   call.real = scalar_type(program_.dtype);
-  if (sliced == nullptr) {
-    call.ring_steps = i.ring_steps;
-  } else {
-    run->slice = i.ring_step;
-    run->slices = sliced->slices;
-  }
+  call.ring_steps = i.ring_steps;
+  run->slice = i.slice;
+  run->slices = i.slices;
   if (run->slice > 0) {
     const Dims& dims = graph_.value(op.outputs[0]).dims;
     const bool sums = std::none_of(dims.begin(), dims.end(),

@@ -71,7 +71,7 @@ Storage::Storage(const RankView& rank, at::Device device, Ledger& ledger, const 
     if (!slots[s].persistent) continue;
     if (slots[s].alias_of < 0) {
       if (!slots[s].transient) lasting_.push_back(slot);
-    } else if (slots[s].bucket >= 0) {
+    } else if (slots[s].is_flat()) {
       add_view(slot, rank.part(slot), {rank.part(slot).size});
     }
   }
@@ -137,7 +137,7 @@ void Storage::settle(int slot) {
     written_[part] = true;
   };
   for (int v : views_[slot]) {
-    if (program_.slots[v].bucket >= 0) continue;
+    if (program_.slots[v].is_flat()) continue;
     clear(v, tensors_[v]);
     end = std::max(end, places_[v].range.offset + places_[v].range.size);
   }

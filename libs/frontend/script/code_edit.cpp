@@ -51,7 +51,7 @@ Json CodeEdit::facts(int number) const {
 std::string CodeEdit::text(int number) const {
   const Instruction& i = at(number);
   std::string what = i.op >= 0 ? name_of(i.piece) : name_of(i.code);
-  if (i.code == Code::start) what += std::string(" ") + name_of(i.move.kind);
+  if (i.begins_transfer() && !i.runs_hook()) what += std::string(" ") + name_of(i.move.kind);
   return fmt::format("{} of {} (instruction {} of {})", what, i.label, place_[number] + 1,
                      segment_.name);
 }
@@ -91,15 +91,14 @@ std::string CodeEdit::why_ordered(std::size_t first, std::size_t then, bool chos
   const std::string one = text(number_[then]), other = text(number_[first]);
   const auto both = [&](const auto& is) { return is(a) && is(b); };
   const auto between = [](const Instruction& i) {
-    return i.code == Code::start && (!i.move.stages.empty() || i.move.kind == Move::Kind::send ||
-                                     i.move.kind == Move::Kind::recv);
+    return i.begins_transfer() && (!i.move.stages.empty() || i.move.kind == Move::Kind::send ||
+                                   i.move.kind == Move::Kind::recv);
   };
   const auto rows = [](const Instruction& i) {
     return i.begins_transfer() && i.move.exchanges_rows();
   };
   const auto fixed = [](const Instruction& i) {
-    return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
-           i.update != Update::none;
+    return i.makes_totals() || i.runs_hook() || i.update != Update::none;
   };
   std::string why = "on which it depends";
   if (fixed(a) || fixed(b)) {

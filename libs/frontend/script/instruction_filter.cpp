@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "meshwright/engine/text.h"
@@ -85,10 +86,16 @@ std::vector<std::string> names_up_to(Enum last) {
   return names;
 }
 
+std::vector<std::string> names_of_codes() {
+  std::vector<std::string> names;
+  for (const Code code : all_codes()) names.emplace_back(name_of(code));
+  return names;
+}
+
 // All that a fact can be, if that is known of it: of what is none of these a condition never holds.
 const std::vector<std::string>& words_of(const std::string& fact) {
   static const std::map<std::string, std::vector<std::string>> words = {
-      {"code", names_up_to(Code::totals)},
+      {"code", names_of_codes()},
       {"move", names_up_to(Move::Kind::shift)},
       {"piece", names_up_to(Piece::wgrad)},
       {"segment", kinds_of_segments()}};
@@ -130,6 +137,29 @@ bool starts_transfer(const Json& facts) {
   return facts.at("code") == "start" || facts.at("code") == "hook_start";
 }
 
+// The axes of the strategies that ship.
+const std::vector<std::string>& axes_that_ship() {
+  static const std::vector<std::string> names{"cp", "dp",      "ep",   "pp",
+                                              "tp", "ulysses", "zero", "zero_parts"};
+  return names;
+}
+
+// Whether a text can be a name of ranks: "dp", "d*", of some stages or a part of an axis, "pp[0,1]"
+// and "dp.0", or of several of these together, "dp*pp[0,1]".
+bool can_be_axis(const std::string& wanted, const std::vector<std::string>& known) {
+  const auto any = [&](const auto& fits) { return std::any_of(known.begin(), known.end(), fits); };
+  if (any([&](const std::string& name) { return matches_text(wanted, name); })) return true;
+  if (wanted.find_first_of("*[.") == std::string::npos) return false;
+  for (std::size_t from = 0, to = 0; from < wanted.size(); from = to + 1) {
+    to = std::min(wanted.find('*', from), wanted.size());
+    const std::string factor = wanted.substr(from, to - from);
+    const std::string axis = factor.substr(0, factor.find_first_of("[."));
+    if (!any([&](const std::string& name) { return name.find(axis) != std::string::npos; }))
+      return false;
+  }
+  return true;
+}
+
 // The fact that a condition on `name` asks: one on an axis asks all names that fit the ranks.
 Json::const_iterator fact_of(const Json& facts, const std::string& name) {
   return facts.find(name == "axis" ? "axes" : name);
@@ -147,6 +177,12 @@ const std::vector<std::string>& names_of_facts() {
   static const std::vector<std::string> names{"axis",  "bucket", "bytes",   "code",   "kind",
                                               "label", "layer",  "move",    "op",     "phase",
                                               "piece", "reads",  "segment", "stream", "writes"};
+  return names;
+}
+
+std::vector<std::string> names_of_axes(const Mesh& mesh) {
+  std::vector<std::string> names;
+  for (const Axis& axis : mesh.axes()) names.push_back(axis.name);
   return names;
 }
 
@@ -258,16 +294,40 @@ std::string InstructionFilter::misspelt_kind(const std::vector<std::string>& kno
   return "";
 }
 
+std::optional<Problem> InstructionFilter::unknown_axis(
+    const std::vector<std::string>& of_plan) const {
+  std::vector<std::string> known = of_plan;
+  const std::vector<std::string>& roles = names_of_roles();
+  known.insert(known.end(), roles.begin(), roles.end());
+  known.insert(known.end(), axes_that_ship().begin(), axes_that_ship().end());
+  known.emplace_back("world");
+  for (const auto& [fact, wanted] : conditions_) {
+    for (const Json& one : wanted.is_array() ? wanted : Json::array({wanted})) {
+      if (fact != "axis" || can_be_axis(one.get<std::string>(), known)) continue;
+      const std::string near = did_you_mean(one.get<std::string>(), known);
+      if (near.empty() && optional_) continue;
+      return Problem{Stage::options, "option.choice", "",
+                     fmt::format("there is no axis {}, in this plan or of a strategy that ships",
+                                 lua_text(one)),
+                     !near.empty()
+                         ? near
+                         : fmt::format("the plan's axes are {}; where other plans have this one, "
+                                       "write optional = true",
+                                       join(of_plan))};
+    }
+  }
+  return std::nullopt;
+}
+
 bool InstructionFilter::may_take(const Instruction& i) const {
   if (starts_ && !i.begins_transfer()) return false;
   return std::all_of(conditions_.begin(), conditions_.end(), [&](const Condition& condition) {
     const std::string& fact = condition.fact;
     if (fact == "code") return matches(condition.wanted, name_of(i.code));
     if (fact == "phase") return matches(condition.wanted, i.phase);
-    if (fact == "piece")
-      return i.code == Code::compute && matches(condition.wanted, name_of(i.piece));
+    if (fact == "piece") return i.computes() && matches(condition.wanted, name_of(i.piece));
     if (fact == "axis" || fact == "move") return !i.move.atoms.empty();
-    if (fact == "bucket") return i.bucket >= 0;
+    if (fact == "bucket") return i.has_bucket();
     if (fact == "stream") return i.move.stream >= 0;
     return true;
   });

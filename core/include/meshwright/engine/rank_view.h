@@ -94,12 +94,12 @@ class RankView {
     if (bytes_[slot] < 0) size_slot(slot);
     return bytes_[slot];
   }
-  // `ring_step`: of an op that computes in ring steps.
-  const LocalDims& dims(int op, int ring_step = 0) const;
-  const Cost& cost(int op, Piece piece, int ring_step = 0) const;
+  // `part`: of an op that is computed in several (Instruction::part).
+  const LocalDims& dims(int op, int part = 0) const;
+  const Cost& cost(int op, Piece piece, int part = 0) const;
   // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
   // if one of its library calls is. Of several ring steps: of the one that takes most.
-  Scratch workspace(int op, Piece piece, int ring_step = 0, int ring_alike = 0) const;
+  Scratch workspace(int op, Piece piece, int part = 0, int ring_alike = 0) const;
   // Bytes of a slot that the instruction reads or writes: where its op is computed in slices, those
   // of its slice's part.
   std::int64_t bytes_of_slice(const Instruction& i, int slot) const;
@@ -129,7 +129,7 @@ class RankView {
   ReductionCost reduction(int bucket) const;
 
  private:
-  Scratch make_workspace(int op, Piece piece, int ring_step, int ring_alike) const;
+  Scratch make_workspace(int op, Piece piece, int part, int ring_alike) const;
   void size_slot(int slot) const;
   MoveSize size_of_exchange(const Instruction& instruction) const;
   MoveSize size_of_steps(const Instruction& instruction) const;
