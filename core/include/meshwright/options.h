@@ -33,11 +33,15 @@ struct Option {
   // A key of the type `any` may name one of this kind (choice.h). A strategy gets such a choice as
   // its name, or as { kind = …, … } with the options that are not the usual ones.
   std::optional<Kind> names;
+  // Of all values of the table, this one's among them: whether it is what it would be anyway, where
+  // that follows from others. It then reads as one that is left out.
+  std::function<bool(const Json& values)> usual;
   // What a key of mw.train has no part in.
   bool beside_plan = false;  // the plan: one that was made with another value serves as well
   bool beside_run = false;   // the run, which does not look at it
   bool of_run = false;       // the experiment: two runs of one may differ in it
   bool may_change = false;   // what a run that goes on from a checkpoint must have alike
+  bool searched = false;     // mw.search reads it too: a step depends on it, whatever its plan is
 };
 
 // A whole number as a script may have it: 8, or 8.0, as Lua's 16 / 2 is. Nothing if it is none, or
@@ -116,11 +120,13 @@ class Options {
   Options& at_least(Json least);
   Options& unit(std::string unit);
   Options& names(Kind kind);
+  Options& usual(std::function<bool(const Json& values)> is_usual);
   // These set the flags of the same names; what is of the run may change as well.
   Options& beside_plan();
   Options& beside_run();
   Options& of_run();
   Options& may_change_on_resume();
+  Options& searched();
   // The key that a bare value stands for: with `positional("ways")`, 4 reads as { ways = 4 }.
   Options& positional(std::string name);
 

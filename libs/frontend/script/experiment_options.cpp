@@ -15,13 +15,16 @@ namespace {
 void add_computed(Options& options) {
   options.table("model", "what is trained: mw.llama { … }, mw.gpt { … }")
       .beside_plan()
+      .searched()
       .table("data", "tokens: mw.text { \"file\", sequence = 128 }, mw.synthetic { … }")
       .beside_plan()
+      .searched()
       .integer("sequence", "tokens of one sample; may stand in data instead")
       .at_least(1)
       .optional()
       .unit("tokens")
       .beside_plan()
+      .searched()
       .any("plan", "strategies, in mesh order: the ranks of the last one are adjacent")
       .fallback(Json::array())
       .may_change_on_resume()
@@ -35,6 +38,7 @@ void add_computed(Options& options) {
       .integer("batch", "sequences of one step, over all ranks")
       .at_least(1)
       .unit("sequences")
+      .searched()
       .any("microbatch",
            "sequences that a rank computes at a time (all that it has if left out), a list of "
            "each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function "
@@ -50,21 +54,25 @@ void add_numbers(Options& options) {
               "of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 "
               "masters")
       .fallback("fp32")
+      .searched()
       .any("loss_scale",
            "factor of the loss in backward; a step that overflows is left out: \"dynamic\" (so "
            "in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, "
            "or a function(step, scale, overflowed)")
       .optional()
+      .searched()
       .choice("reductions", {"compute", "fp32"},
               "what reals are summed in over ranks: the precision of computation, or fp32 where "
               "that is less")
       .fallback("compute")
       .may_change_on_resume()
+      .searched()
       .choice("main_gradients", {"compute", "fp32"},
               "what gradients are added up and reduced in: the precision of computation, or fp32 "
               "where that is less")
       .fallback("compute")
       .may_change_on_resume()
+      .searched()
       .any("recompute",
            "activations that backward recomputes: \"none\", \"selective\" (attention), "
            "\"full\", "
@@ -88,6 +96,7 @@ void add_trained(Options& options) {
       .fallback("cpu")
       .may_change_on_resume()
       .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
+      .searched()
       .any("schedule",
            "of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step")
       .optional()
@@ -157,11 +166,13 @@ void add_priced(Options& options) {
              "from it how many layers its stages have, where they are not given, and nothing else")
       .optional()
       .beside_run()
+      .searched()
       .table("stack",
              "the software that a plan on a cluster is priced for: mw.stack(\"meshwright\"), "
              "mw.stack(\"megatron-core\"); left out it is plain, without flash attention")
       .optional()
       .beside_run()
+      .searched()
       .any("tokens",
            "that the whole training is to see, as 1.4e12 or \"1.4T\": a plan on a cluster says how "
            "long that takes")
@@ -188,6 +199,7 @@ void add_limits(Options& options) {
       .at_least(1)
       .optional()
       .may_change_on_resume()
+      .searched()
       .boolean("force",
                "start although the ranks are predicted to need more memory than this machine has")
       .fallback(false)
@@ -215,6 +227,7 @@ void add_limits(Options& options) {
               "scale leaves out are neither")
       .fallback("stop")
       .may_change_on_resume()
+      .searched()
       .list("trace",
             "steps of which the run file has every op and transfer, for meshwright trace: "
             "{ 3, 100 }; {}: none. If left out, the third and the last")
@@ -235,7 +248,13 @@ void add_limits(Options& options) {
           "run")
       .optional()
       .beside_plan()
-      .may_change_on_resume();
+      .may_change_on_resume()
+      .list("observers",
+            "who else looks on, in this order: observers of plugins, such as profilers and "
+            "trackers, and functions as `observe` is one")
+      .optional()
+      .beside_plan()
+      .of_run();
 }
 
 }  // namespace

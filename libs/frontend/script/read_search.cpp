@@ -14,11 +14,6 @@
 namespace mw {
 namespace {
 
-// Keys of an experiment that a step on a cluster depends on, whatever its plan is.
-constexpr const char* handed_on[] = {
-    "model",     "data",           "sequence", "batch", "precision", "loss_scale", "reductions",
-    "optimizer", "main_gradients", "cluster",  "stack", "memory",    "on_nan"};
-
 // One value, or each of a list of them.
 std::vector<Json> values_of(const Values& values, const char* key, std::vector<Json> otherwise) {
   if (!values.has(key) || values.at(key).is_null()) return otherwise;
@@ -71,8 +66,10 @@ std::unique_ptr<Scheduler> scheduler_of(Catalog& catalog, const std::string& nam
 
 Json base_table(const Json& table) {
   Json base = Json::object();
-  for (const char* key : handed_on) {
-    if (table.contains(key) && !table.at(key).is_null()) base[key] = table.at(key);
+  for (const Option& option : experiment_options().list()) {
+    const std::string& key = option.name;
+    if (option.searched && table.contains(key) && !table.at(key).is_null())
+      base[key] = table.at(key);
   }
   if (table.contains(place_key)) base[place_key] = table.at(place_key);
   if (!base.contains("data")) base["data"] = {{"kind", "synthetic"}};
@@ -165,9 +162,8 @@ const Options& search_options() {
       if (std::any_of(known.begin(), known.end(),
                       [&](const Option& one) { return one.name == option.name; }))
         continue;
-      const bool read =
-          std::find(std::begin(handed_on), std::end(handed_on), option.name) != std::end(handed_on);
-      own.any(option.name, read ? option.doc : "a training's: the search does not look at it")
+      own.any(option.name,
+              option.searched ? option.doc : "a training's: the search does not look at it")
           .optional();
     }
     return own;
