@@ -51,7 +51,9 @@ Reports train_once(const Experiment& experiment) {
     reports.push_back(report);
     return false;
   });
-  RunObserver* const observers[] = {&keep};
+  std::vector<RunObserver*> observers;
+  for (const auto& observer : experiment.observers) observers.push_back(observer.get());
+  observers.push_back(&keep);
   const TrainOutcome outcome = train(experiment, observers, stop_flag());
   if (outcome.interrupted) throw_if_stopped();
   return reports;
@@ -267,6 +269,34 @@ void check_lossy(const std::string& check, const Experiment& experiment, KitRepo
       "what is left out must come later (error feedback: keep it, and add it to the next "
       "step's gradient), or the mean of the steps is wrong too; a sum over the ranks, not "
       "a mean, is to be left");
+}
+
+void check_observer(const Experiment& with, const Experiment& without, KitReport& report) {
+  const char* check = "a run that it looks at is the run without it";
+  const Reports alone = train_once(without), seen = train_once(with);
+  const bool decides =
+      std::ranges::any_of(with.observers, [](const auto& o) { return o->decides(); });
+  if (seen.size() != alone.size() && !decides) {
+    report.failed(check, fmt::format("{} of {} steps ran", seen.size(), alone.size()),
+                  "let decides() return true where step() may end the run");
+    return;
+  }
+  for (std::size_t n = 0; n < seen.size(); ++n) {
+    const StepReport &a = alone[n], &b = seen[n];
+    if (a.loss == b.loss && a.grad_norm == b.grad_norm) continue;
+    report.failed(
+        check,
+        fmt::format("step {}: a loss of {} and a norm of {} without it, {} and {} with it", a.step,
+                    a.loss, a.grad_norm, b.loss, b.grad_norm),
+        "an observer changes no tensor that it is shown, and fills none");
+    return;
+  }
+  const std::string more = seen.empty() ? "" : kept(alone[seen.size() - 1], seen.back());
+  if (more.empty()) {
+    report.ok(check, plural(static_cast<std::int64_t>(seen.size()), "step"));
+  } else {
+    report.failed(check, more + " without it", "let go of tensors at the step's end");
+  }
 }
 
 void check_priced(const Experiment& experiment, KitReport& report) {

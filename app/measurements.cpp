@@ -247,7 +247,7 @@ double Measurements::bubble_of(const StepReport& report) const {
     const Program& program = experiment_.plan_at(report.step).program_of(rank.rank);
     for (const RunTime& run : rank.runs) {
       const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
-      const bool totals = !segment.code.empty() && segment.code.back().code == Code::totals;
+      const bool totals = !segment.code.empty() && segment.code.back().makes_totals();
       if (segment.kind == SegmentKind::receive || totals) idle += run.end - run.start;
     }
     if (!rank.runs.empty()) all += rank.runs.back().end - rank.runs.front().start;

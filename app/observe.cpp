@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "app/measurements.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
@@ -24,49 +23,40 @@ Json Observe::facts_of(const StepReport& report) const {
 void Observe::step(RankRun& /*rank*/, StepEnd& end) {
   if (end.report == nullptr) return;
   const StepReport& report = *end.report;
-  Metrics metrics;
   if (experiment_.loss_scale) {
-    metrics.emplace_back("loss_scale", report.loss_scale);
-    metrics.emplace_back("skipped", report.update_left_out ? 1 : 0);
+    end.metrics.emplace_back("loss_scale", report.loss_scale);
+    end.metrics.emplace_back("skipped", report.update_left_out ? 1 : 0);
   }
-  if (report.held_out) metrics.emplace_back("held_out_loss", report.held_out->loss);
-  if (experiment_.observe) {
-    take(report.step, experiment_.observe(report.step, facts_of(report)), metrics);
-    if (ended_) end.last = true;
-  }
-  // If the run fails, this observer may be gone before the recorder adds the metrics.
-  recorder_.hand_over([&measured = measured_, step = report.step, metrics = std::move(metrics)] {
-    measured.add_metrics(step, metrics);
-  });
+  if (report.held_out) end.metrics.emplace_back("held_out_loss", report.held_out->loss);
+  const Json facts = experiment_.observe.empty() ? Json() : facts_of(report);
+  for (const Experiment::Observing& one : experiment_.observe)
+    take(one, one.call(report.step, facts), end);
+  if (ended_) end.last = true;
 }
 
-void Observe::take(std::int64_t step, const Json& given, Metrics& metrics) {
+void Observe::take(const Experiment::Observing& from, const Json& given, StepEnd& end) {
   if (given.is_null()) return;
-  if (!given.is_object()) {
-    throw Error(Stage::run, "function.result", "observe",
-                fmt::format("observe({}) returned {}", step, lua_text(given)),
-                "return { name = number }, or nothing");
-  }
-  const auto own = static_cast<std::ptrdiff_t>(metrics.size());
+  const auto refuse = [&](const std::string& what, const char* hint) {
+    throw Error(Stage::run, "function.result", from.place,
+                fmt::format("{}({}) returned {}", from.place, end.step, what), hint);
+  };
+  if (!given.is_object()) refuse(lua_text(given), "return { name = number }, or nothing");
+  const std::size_t before = end.metrics.size();
   for (const auto& [name, value] : given.items()) {
     if (name.starts_with('$')) continue;
     if (name == "stop" && value.is_boolean()) {
-      ended_ = value.get<bool>();
+      ended_ = ended_ || value.get<bool>();
       continue;
     }
-    if (!value.is_number()) {
-      throw Error(Stage::run, "function.result", "observe",
-                  fmt::format("observe({}) returned {} = {}, which is no number", step, name,
-                              lua_text(value)),
-                  "return { name = number }");
-    }
-    if (std::any_of(metrics.begin(), metrics.begin() + own,
-                    [&, name = name](const auto& metric) { return metric.first == name; })) {
-      throw Error(Stage::run, "function.result", "observe",
-                  fmt::format("observe({}) returned {}, which the run records itself", step, name),
-                  "give it another name");
-    }
-    metrics.emplace_back(name, value.get<double>());
+    if (!value.is_number())
+      refuse(fmt::format("{} = {}, which is no number", name, lua_text(value)),
+             "return { name = number }");
+    const auto others = end.metrics.begin() + static_cast<std::ptrdiff_t>(before);
+    if (std::any_of(end.metrics.begin(), others,
+                    [&, name = name](const auto& metric) { return metric.first == name; }))
+      refuse(fmt::format("{}, which the run records itself, or another function", name),
+             "give it another name");
+    end.metrics.emplace_back(name, value.get<double>());
   }
 }
 

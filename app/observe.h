@@ -1,38 +1,29 @@
-// What a script has to say of each step: its function `observe`.
+// What a script has to say of each step: its function `observe`, and those of `observers`.
 #pragma once
 
 #include <atomic>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "app/recorder.h"
+#include "meshwright/engine/run.h"
 #include "script/experiment.h"
 
 namespace mw {
 
-class Measurements;
-
-// Calls the experiment's `observe`, if it has one, on rank 0 after each step, and hands the numbers
-// that it returns, and those that the run records itself, to the recorder. { stop = true } ends the
-// run.
+// Calls the experiment's functions on rank 0 after each step, and adds the numbers that they
+// return, and those that the run records itself, to the step's. { stop = true } ends the run.
 class Observe : public RunObserver {
  public:
-  Observe(const Experiment& experiment, RunRecorder& recorder, Measurements& measured)
-      : experiment_(experiment), recorder_(recorder), measured_(measured) {}
+  explicit Observe(const Experiment& experiment) : experiment_(experiment) {}
   void step(RankRun& rank, StepEnd& end) override;
-  bool decides() const override { return experiment_.observe != nullptr; }
-  const char* name() const override { return "observe"; }
-  bool ended() const { return ended_; }  // the run, by its word
+  bool decides() const override { return !experiment_.observe.empty(); }
+  std::string name() const override { return "observe"; }
+  bool ended() const { return ended_; }  // the run, by a function's word
 
  private:
-  using Metrics = std::vector<std::pair<std::string, double>>;
   Json facts_of(const StepReport& report) const;
-  void take(std::int64_t step, const Json& given, Metrics& metrics);
+  void take(const Experiment::Observing& from, const Json& given, StepEnd& end);
 
   const Experiment& experiment_;
-  RunRecorder& recorder_;
-  Measurements& measured_;
   std::atomic<bool> ended_ = false;
 };
 

@@ -39,6 +39,7 @@ void construct(const Registration& one, const Json& options,
         if (one.kind == Kind::optimizer) make<Optimizer>(one, values)->rule(false);
         if (one.kind == Kind::hook) make<ReductionHook>(one, values);
         if (one.kind == Kind::cluster) make<ClusterSource>(one, values);
+        if (one.kind == Kind::observer) make<RunObserver>(one, values, ObservedRun{});
       },
       Stage::options);
 }
@@ -188,6 +189,10 @@ class PluginTester {
       case Kind::recompute:
         experiment["recompute"] = one.name;
         break;
+      case Kind::observer:
+        experiment["plan"] = Json::array({{{"plugin", "dp"}, {"ways", 2}}});
+        observes(experiment, table);
+        return;
       case Kind::cluster:
         priced(one);
         return;
@@ -232,6 +237,17 @@ class PluginTester {
     const bool read = try_experiment("a plan on it", experiment, context_, report_,
                                      [&](const Experiment& e) { check_priced(e, report_); });
     if (!read) report_.failed("runs somewhere", "no plan could be priced for it", "see above");
+  }
+
+  // A training that it looks at beside one that it does not, in a plan of two ranks.
+  void observes(const Json& alone, const Json& table) {
+    Json seen = alone;
+    seen["observers"] = Json::array({table});
+    const char* check = "a run that it looks at is the run without it";
+    try_experiment(check, alone, context_, report_, [&](const Experiment& without) {
+      try_experiment(check, seen, context_, report_,
+                     [&](const Experiment& with) { check_observer(with, without, report_); });
+    });
   }
 
   // What can be called without a plan.

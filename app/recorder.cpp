@@ -30,7 +30,7 @@ void RunRecorder::step(RankRun& /*rank*/, StepEnd& end) {
   end.report->ranks.clear();
   auto report = std::make_shared<StepReport>(*end.report);
   report->ranks = std::move(ranks);
-  hand_over([this, report, use] { take_(*report, use); });
+  hand_over([this, report, use, metrics = end.metrics] { take_(*report, use, metrics); });
 }
 
 void RunRecorder::hand_over(std::function<void()> work) {

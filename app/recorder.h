@@ -17,9 +17,9 @@ namespace mw {
 
 class RunRecorder : public RunObserver {
  public:
-  // `take` is called for each step's report, in the thread of the recorder, with what `look` has
-  // returned of it in rank 0's thread, right at the step's end.
-  using Take = std::function<void(const StepReport&, const CoreUse&)>;
+  // `take` is called for each step's report and numbers, in the thread of the recorder, with what
+  // `look` has returned of it in rank 0's thread, right at the step's end.
+  using Take = std::function<void(const StepReport&, const CoreUse&, const StepMetrics&)>;
   using Look = std::function<CoreUse(const StepReport&)>;
   explicit RunRecorder(Take take, Look look = {});
   ~RunRecorder() override;  // does what is left
@@ -28,7 +28,7 @@ class RunRecorder : public RunObserver {
 
   // On rank 0: hands the report over; the ranks' books are gone from it then.
   void step(RankRun& rank, StepEnd& end) override;
-  const char* name() const override { return "log"; }
+  std::string name() const override { return "log"; }
   // Anything else to do in that thread, after what was handed over before. Waits where much is
   // undone. Throws what an earlier one has thrown.
   void hand_over(std::function<void()> work);

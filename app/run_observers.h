@@ -17,8 +17,9 @@
 
 namespace mw {
 
-// The observers of a run that all its processes have, in the order in which they are called: the
-// recorder and `observe`, which the process of rank 0 alone has, come after the held-out loss.
+// The observers of a run that all its processes have, in the order in which they are called. The
+// script's functions and the recorder, which the process of rank 0 alone has, come after the
+// held-out loss, and the script's other observers between these.
 struct Observers {
   // `faults`: who disturbs the run; null: nobody.
   Observers(const Experiment& experiment, Checkpoints* checkpoints, chaos::Agent* faults)
@@ -34,14 +35,17 @@ struct Observers {
       const bool endless = experiment.held_out_data->tokens() == 0;
       before.push_back(&held_out.emplace(when.every, when.batches, experiment.steps, endless));
     }
+    for (const auto& observer : experiment.observers) own.push_back(observer.get());
     if (experiment.stops_on_nan) after.push_back(&not_finite);
     if (const auto every = experiment.check_every) after.push_back(&replicas.emplace(every));
     if (checkpoints != nullptr) after.push_back(checkpoints);
     if (experiment.exporter) after.push_back(&exporter.emplace(*experiment.exporter));
   }
-  std::vector<RunObserver*> all(const std::vector<RunObserver*>& own) const {
+  std::vector<RunObserver*> all(RunObserver& observe, RunObserver& recorder) const {
     std::vector<RunObserver*> list = before;
+    list.push_back(&observe);
     list.insert(list.end(), own.begin(), own.end());
+    list.push_back(&recorder);
     list.insert(list.end(), after.begin(), after.end());
     return list;
   }
@@ -53,7 +57,7 @@ struct Observers {
   std::optional<HeldOutLoss> held_out;
   EndAtNotFinite not_finite;
   std::optional<ExportParameters> exporter;
-  std::vector<RunObserver*> before, after;
+  std::vector<RunObserver*> before, own, after;
 };
 
 // In the place of `observe` where another process has it.

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "meshwright/engine/instruction_time.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/rank_view.h"
+#include "meshwright/instruction_time.h"
 #include "record/rows.h"
 
 namespace mw {

@@ -321,10 +321,10 @@ Json carry_ranks(Experiment experiment, chaos::Agent* faults) {
       [](const Error& error) { ::_exit(exit_code_ending_by(stuck_in_run(error))); });
   const Observers observers(experiment, checkpoints, faults);
   RunObserver records;
-  HeardFromFirst observe(experiment.observe != nullptr);
+  HeardFromFirst observe(!experiment.observe.empty());
   try {
     try {
-      train(experiment, observers.all({&records, &observe}), stop_flag());
+      train(experiment, observers.all(observe, records), stop_flag());
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
     }
@@ -502,9 +502,10 @@ class TrainVerb {
   }
 
   // What people see of a step, in the recorder's thread.
-  void show(const StepReport& report, const CoreUse& use) {
+  void show(const StepReport& report, const CoreUse& use, const StepMetrics& metrics) {
     const double began = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     const std::string news = measured_->add(report, use);
+    measured_->add_metrics(report.step, metrics);
     const std::vector<Measurements::CheckpointWords> written = measured_->take_checkpoints();
     const double added = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     measured_->took("log, in its own thread", added - began);
@@ -526,9 +527,10 @@ class TrainVerb {
     if (folder_.output() != nullptr)
       shown_.push_back(
           std::make_unique<Progress>(folder_.output(), experiment_.steps, ProgressStyle{}));
-    recorder_.emplace([this](const StepReport& report, const CoreUse& use) { show(report, use); },
+    recorder_.emplace([this](const StepReport& report, const CoreUse& use,
+                             const StepMetrics& metrics) { show(report, use, metrics); },
                       core_use_of(experiment_));
-    Observe observe(experiment_, *recorder_, *measured_);
+    Observe observe(experiment_);
     const Observers observers(experiment_, checkpoints(), faults_);
     const SettledFirst before_observers_go(*recorder_);  // accounts of steps read `observers.alone`
     if (checkpoints() != nullptr)
@@ -539,7 +541,7 @@ class TrainVerb {
     measured_->hold_accounts_to(observers.alone ? &*observers.alone : nullptr);
     TrainOutcome outcome;
     try {
-      outcome = train(limited_, observers.all({&*recorder_, &observe}), stop_flag());
+      outcome = train(limited_, observers.all(observe, *recorder_), stop_flag());
       recorder_->drain();
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;

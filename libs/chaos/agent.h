@@ -38,7 +38,7 @@ class Agent final : public RunObserver {
 
   void begin(RankRun& rank) override;
   void step(RankRun& rank, StepEnd& end) override;
-  const char* name() const override { return "chaos"; }
+  std::string name() const override { return "chaos"; }
 
   // What becomes of a call that a rank is about to make.
   struct Meeting {

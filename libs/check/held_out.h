@@ -15,7 +15,7 @@ class HeldOutLoss : public RunObserver {
   HeldOutLoss(std::int64_t every, std::int64_t batches, std::int64_t steps, bool endless = false)
       : every_(every), batches_(batches), steps_(steps), first_(endless ? beyond : 0) {}
   void step(RankRun& rank, StepEnd& end) override;
-  const char* name() const override { return "evaluation"; }
+  std::string name() const override { return "evaluation"; }
 
  private:
   static constexpr std::int64_t beyond = std::int64_t{1} << 31;  // the number of a batch

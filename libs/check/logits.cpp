@@ -70,7 +70,7 @@ Logits logits_of(const RunSetup& experiment) {
     LogitsWatcher watcher(*executor.evaluator());
     executor.evaluator()->watch(&watcher);
     const double loss = executor.evaluate(0).loss;
-    executor.evaluator()->watch(nullptr);
+    executor.evaluator()->unwatch(&watcher);
     const at::Tensor own = watcher.rows();
     std::string bytes;
     if (own.defined()) bytes.assign(static_cast<const char*>(own.const_data_ptr()), own.nbytes());

@@ -85,7 +85,7 @@ void throw_not_finite(RankRun& executor, std::int64_t step, const StepOutcome& d
                   loss ? "loss" : "gradient norm", step, std::isnan(value) ? "NaN" : "Inf"));
   executor.watch(&watcher);
   const StepOutcome again = executor.step(step, done.lr);
-  executor.watch(nullptr);
+  executor.unwatch(&watcher);
   if (std::isfinite(again.loss) && std::isfinite(again.grad_norm)) watcher.fail_once();
   watcher.fail("; computed again, all tensors that are looked at are finite");
 }

@@ -29,7 +29,7 @@ std::string words_of_moved(const Instruction& instruction);
 class EndAtNotFinite : public RunObserver {
  public:
   void begin(RankRun& rank) override { rank.leave_out_not_finite(); }
-  const char* name() const override { return "on_nan"; }
+  std::string name() const override { return "on_nan"; }
   void step(RankRun& rank, StepEnd& end) override {
     if (end.outcome.not_finite) throw_not_finite(rank, end.step, end.outcome);
   }

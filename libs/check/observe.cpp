@@ -212,7 +212,7 @@ void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& pla
         interrupted = true;
         return;
       }
-      executor.watch(nullptr);
+      executor.unwatch(watcher.get());
       watcher->stepped(executor, step, outcome);
       if (outcome.stop && step + 1 < steps) {  // all ranks agree
         interrupted = true;

@@ -88,7 +88,7 @@ class ReplicaCheck : public RunObserver {
   void step(RankRun& rank, StepEnd& end) override;
   // Another observer may have ended the run after step() was called.
   void finish(RankRun& rank) override;
-  const char* name() const override { return "check"; }
+  std::string name() const override { return "check"; }
   // That of the rank whose check took longest. It is called when no rank runs any more.
   CheckReport report() const;
 

@@ -24,7 +24,7 @@ class Stopwatch : public CheckStopwatch {
   using CheckStopwatch::CheckStopwatch;
 
  private:
-  const HostWait waits_{"check = true"};
+  const HostWait waits_{"watched tensors"};
 };
 
 }  // namespace
@@ -170,7 +170,8 @@ void RunCheck::begin(RankRun& rank) {
 }
 
 void RunCheck::finish(RankRun& rank) {
-  rank.watch(nullptr);
+  const std::lock_guard lock(mutex_);
+  rank.unwatch(checks_.at(rank.rank()).get());
 }
 
 CheckReport RunCheck::report() const {

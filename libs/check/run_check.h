@@ -60,7 +60,7 @@ class RunCheck : public RunObserver {
   explicit RunCheck(bool overflows) : overflows_(overflows) {}
   void begin(RankRun& rank) override;
   void finish(RankRun& rank) override;
-  const char* name() const override { return "check"; }
+  std::string name() const override { return "check"; }
   // The report of the rank whose check took longest; of no steps if none ran. It is called when no
   // rank runs any more.
   CheckReport report() const;

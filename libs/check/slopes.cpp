@@ -59,7 +59,7 @@ class OneRank {
     });
     executor.watch(&watcher);
     executor.step(0, 0);
-    executor.watch(nullptr);
+    executor.unwatch(&watcher);
   }
 
   Slope slope(const std::vector<std::size_t>& moved, double by) {
@@ -172,7 +172,7 @@ Gradients repeated(const RunSetup& experiment, const Plan& plan, int steps,
       stopped = true;  // all ranks agree
       break;
     }
-    executor.watch(nullptr);
+    executor.unwatch(&watcher);
   });
   if (stopped) throw Stopped("interrupted");
   const bool shared = experiment.processes != nullptr && plan.ranks() > 1;

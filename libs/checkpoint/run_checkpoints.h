@@ -90,7 +90,7 @@ class Checkpoints : public RunObserver {
   void begin(RankRun& executor) override;
   // Remembers the step and, if a checkpoint follows it, copies what the rank keeps.
   void step(RankRun& executor, StepEnd& end) override;
-  const char* name() const override { return "checkpoint"; }
+  std::string name() const override { return "checkpoint"; }
   // What rank 0 does before it copies, so that whatever else is kept of the steps is no less.
   void before_copies(std::function<void()> call) { before_ = std::move(call); }
   // Notes, on rank 0 and before step(), a step that is done, and an evaluation after it.

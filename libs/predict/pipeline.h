@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "meshwright/engine/instruction_time.h"
+#include "meshwright/instruction_time.h"
 #include "meshwright/schedule.h"
 #include "predict/price.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "meshwright/engine/footprint.h"
-#include "meshwright/engine/instruction_time.h"
 #include "meshwright/engine/rank_view.h"
+#include "meshwright/instruction_time.h"
 #include "predict/machine.h"
 
 namespace mw {

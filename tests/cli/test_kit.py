@@ -16,9 +16,9 @@ from ports import free_ports
 from problems import problems
 
 KINDS = ["strategy", "scheduler", "hook", "optimizer", "model", "op", "data", "recompute", "microbatch", "lr_schedule",
-         "cluster", "weave"]
+         "cluster", "weave", "observer"]
 LUA_KINDS = ["strategy", "scheduler", "model", "cluster"]
-EXAMPLES = ["tp2d", "kfkb", "topk", "lion", "parallel"]
+EXAMPLES = ["tp2d", "kfkb", "topk", "lion", "parallel", "profiler"]
 SCRIPT = """\
 local mw = require "meshwright"
 local %s = mw.plugins("%s")

@@ -79,7 +79,7 @@ TEST_CASE("each way of failing has its own reason") {
 
 TEST_CASE("a kind that has no number here is refused with those that have") {
   const auto verdict = mw::open_module(test_plugins() / "reserved.so");
-  CHECK_THAT(verdict.problem, Contains("kind 99") && Contains("kinds 1 to 13"));
+  CHECK_THAT(verdict.problem, Contains("kind 99") && Contains("kinds 1 to 14"));
   CHECK(mw::kinds_there_are().find("communicator, model, op, data") != std::string::npos);
 }
 

@@ -1,18 +1,13 @@
 // Observers of a run: when they are called, what they may ask for, and what they hear of a failure.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstddef>
 #include <future>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <vector>
 
-#include "app/measurements.h"
 #include "app/observe.h"
 #include "app/recorder.h"
 #include "check/held_out.h"
@@ -72,7 +67,7 @@ class Works : public RunObserver, public Watcher {
  public:
   explicit Works(double seconds) : seconds_(seconds) {}
   void begin(RankRun& rank) override { rank.watch(this); }
-  void finish(RankRun& rank) override { rank.watch(nullptr); }
+  void finish(RankRun& rank) override { rank.unwatch(this); }
   void begin(RankRun& /*rank*/, std::int64_t /*step*/) override {
     const double began = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     while (core_seconds_of(CLOCK_THREAD_CPUTIME_ID) < began + seconds_) {
@@ -245,7 +240,7 @@ TEST_CASE("Rank 0 does not wait for what a recorder writes, and nothing that it 
   std::promise<void> over;
   const std::shared_future<void> wait = over.get_future().share();
   std::vector<std::int64_t> written;
-  RunRecorder recorder([&](const StepReport& report, const CoreUse&) {
+  RunRecorder recorder([&](const StepReport& report, const CoreUse&, const StepMetrics&) {
     wait.wait();  // for the end of the training
     CHECK(report.ranks.size() == 4);
     written.push_back(report.step);
@@ -259,7 +254,7 @@ TEST_CASE("Rank 0 does not wait for what a recorder writes, and nothing that it 
 
 TEST_CASE("What a recorder fails at ends the run, or is thrown at its end") {
   std::atomic<int> calls = 0;
-  RunRecorder recorder([&](const StepReport&, const CoreUse&) {
+  RunRecorder recorder([&](const StepReport&, const CoreUse&, const StepMetrics&) {
     ++calls;
     throw Error(Stage::run, "run.disk", "", "the disk is full");
   });
@@ -271,20 +266,50 @@ TEST_CASE("What a recorder fails at ends the run, or is thrown at its end") {
   CHECK(calls == 1);
 }
 
-TEST_CASE("What an observer has handed over is done though the observer is gone by then") {
-  const Experiment e = on_four_ranks(2);
-  const Prediction prediction;
-  Measurements measured(e, prediction, RunOrigin{});
-  std::promise<void> gone;
-  RunRecorder recorder([](const StepReport&, const CoreUse&) {});
-  recorder.hand_over([&] { gone.get_future().wait(); });
-  alignas(Observe) std::array<std::byte, sizeof(Observe)> place{};
-  auto* observe = new (place.data()) Observe(e, recorder, measured);
-  run(e, {observe});
-  std::destroy_at(observe);
-  place.fill(std::byte{0});  // a null reference, for who still reads it
-  CHECK_FALSE(recorder.settle(std::chrono::milliseconds(20)));
-  gone.set_value();
-  recorder.settle();
-  CHECK_NOTHROW(recorder.drain());
+TEST_CASE("The recorder has the numbers of the observers before it") {
+  struct Counts : RunObserver {
+    void step(RankRun& /*rank*/, StepEnd& end) override {
+      if (end.report != nullptr) end.metrics.emplace_back("step", static_cast<double>(end.step));
+    }
+  } counts;
+  std::vector<StepMetrics> recorded;
+  RunRecorder recorder([&](const StepReport&, const CoreUse&, const StepMetrics& metrics) {
+    recorded.push_back(metrics);
+  });
+  run(on_four_ranks(2), {&counts, &recorder});
+  recorder.drain();
+  CHECK(recorded == std::vector<StepMetrics>{{{"step", 0}}, {{"step", 1}}});
+}
+
+TEST_CASE("Several watchers are shown each tensor, in the order in which they came") {
+  using Seen = std::vector<std::pair<const void*, int>>;  // who, and which slot
+  struct Looks : RunObserver {
+    struct Look : Watcher {
+      Seen* seen = nullptr;
+      void computed(const Instruction&, int slot, int, const at::Tensor&) override {
+        seen->emplace_back(this, slot);
+      }
+      void gradients(RankRun& /*rank*/) override {}
+    } look;
+    void begin(RankRun& rank) override {
+      if (rank.rank() == 0) rank.watch(&look);
+    }
+    void step(RankRun& rank, StepEnd& end) override {
+      if (rank.rank() == 0 && end.step == last) rank.unwatch(&look);
+    }
+    std::int64_t last = -1;  // after which it looks no longer
+  } a, b;
+  Seen seen;
+  a.look.seen = b.look.seen = &seen;
+  b.last = 0;
+  run(on_four_ranks(2), {&a, &b});
+  const auto of = [&](const Looks& one) {
+    return std::count_if(seen.begin(), seen.end(), [&](auto& s) { return s.first == &one.look; });
+  };
+  REQUIRE(of(b) > 0);
+  CHECK(of(a) == 2 * of(b));
+  for (std::size_t n = 0; n + 1 < static_cast<std::size_t>(2 * of(b)); n += 2) {
+    CHECK(seen[n].first == &a.look);
+    CHECK(seen[n + 1] == std::pair<const void*, int>{&b.look, seen[n].second});
+  }
 }

@@ -50,7 +50,6 @@ MESSAGES = {
     "calibration.missing": [r"there is no calibration \S+ \[MESHWRIGHT_CALIBRATION names it; .*"],
     "calibration.other-machine": [r"the calibration \S+ is not of this machine: it is of .* \[measure this one: meshwright calibrate\]"],
     "calibration.output": [r"a cluster file ends in \.lua \[-o \S+\.lua\]", r"there is no folder \S+ \[make it first, or -o \S+\.lua\]",
-                           r"\S+ is an input and would be overwritten \[another name\]",
                            r"--from writes a cluster file, and nothing names it \[-o mine\.lua\]"],
     "calibration.sizes": [r"\d+ sizes? in the table, and a curve takes \d+ \[run it with .*\]"],
     "calibration.steps": [r"\S+ makes \d+ plans?, but a measured step needs exactly one plan \[give a script that .*\]",
@@ -97,6 +96,7 @@ MESSAGES = {
     "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, "
                      r"so the step makes no update \[compare with a lower loss_scale\]"],
     "compare.steps": [r"microbatch: the steps of b have \d+ plans, and a comparison is of one each \[.*"],
+    "data.ambiguous": [r"\S+: \".*\" is the name of a text that comes with the program, and of \S+ \[write \"\./.*"],
     "data.dtype": [r"data\.dtype: .*: its header says that its tokens are \w+, and dtype is \"\w+\" \[leave dtype out, or write .*\]",
                    r".*\.(bin|tok): .* \[(say the type in which the file was written|dtype = |.*; if its bytes are tokens as they lie, say their type: ).*"],
     "data.header": [r".*\.(bin|idx|tok): .* \[.*"],
@@ -118,10 +118,16 @@ MESSAGES = {
                     r"data\.path: .* is no text: .* \[.*"],
     "file.read": [r"((data|checkpoint)\.path: )?cannot (read|list) .*: .* \[.*",
                   r"((data|checkpoint|plan\[\d\])\.\w+: )?.* is (a named pipe|a device|a folder|a socket), and no file .* \[name a regular file\]"],
+    "export.not-finite": [r"(On rank \d+: )?export: \S+ has numbers that are (NaN|infinite), so that no weights are written \[.*\]"],
+    "logits.not-finite": [r"logits: some of them are NaN or infinite, so that no file is written \[precision = .*\]"],
+    "weights.not-finite": [r"(On rank \d+: )?weights: \".*\" of \S+ has numbers that are (NaN|infinite) \[take other weights: .*\]"],
+    "weights.range": [r"(On rank \d+: )?weights: \".*\" of \S+ has numbers of up to \S+, which are infinite in the model's precision "
+                      r"\[write precision = .*\]"],
     "export.range": [r"(On rank \d+: )?\S+ has numbers of up to \S+, which are infinite in the dtype of the file \[write dtype = .*\]"],
     "file.write": [r"cannot write .*: it is (a named pipe|a device|a folder|a socket), and tensors go into a regular file \[name another file\]",
                    r".*: cannot write it: .* \[name a (file in a )?folder that you may write to\]",
-                   r"(-o|--\w+) .*: that is the (run file|script|schedule that is read) \[name another file\]",
+                   r"(-o|--\w+) .*: that is (the (run file|script|schedule that is read|script of a measured step)|a file of --from|"
+                   r"the file of --(cluster|stack)) \[name another file\]",
                    r"(-o|--\w+) .*: (-o|--\w+) names it too \[name another file\]"],
     "function.result": [r"skip: the function returned 3 for \".*\" \[return why .*",
                         r"model\.block: layer \d+: returned .*, not a value \[return what .*",
@@ -132,7 +138,7 @@ MESSAGES = {
                         r"(loss_scale|microbatch): the function returned .* for step \d+ \[return .*",
                         r"schedule: the function returned .* as the learning rate of step \d+ \[return a finite "
                      r"number, 0 or more\]",
-                        r"(On rank \d+: )?observe\(\d+\) returned .* \[(return \{ name = number \}.*|give it another name\])",
+                        r"(On rank \d+: )?(observe|observers\[\d+\])\(\d+\) returned .* \[(return \{ name = number \}.*|give it another name\])",
                         r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ "
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
@@ -188,7 +194,9 @@ MESSAGES = {
                     r"model\.block: layer \d+: two ops are called \"\w+\" \[give one .*"],
     "model.unused": [r"model\.block: layer \d+: nothing uses what \"\w+\" makes \[return it, .*",
                      r"model\.dims\.\w+: no op has the dim \w+ \[leave it out, .*"],
-    "option.choice": [r".*(\.over|\]|\.before|\.after)\.\w+: there is no (code|piece|move|segment) \".*\" \[(did you mean .*\?|there are: .*)\]",
+    "option.choice": [r"the pass \".*\": there is no axis \".*\", in this plan or of a strategy that ships \[(did you mean .*\?.*|the plan's "
+                      r"axes are .*)\]",
+                      r".*(\.over|\]|\.before|\.after)\.\w+: there is no (code|piece|move|segment) \".*\" \[(did you mean .*\?|there are: .*)\]",
                       r"recompute: there is no \"ful\" \(in \".*\"\) \[.*",
                       r'(recompute(\.what)?|offload): there is no "\w+" \[(did you mean "\w+"\? there are: )?"none", .*',
                       r"model\.block: the op \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
@@ -228,7 +236,8 @@ MESSAGES = {
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table needs one of the keys what, every, ops, fit and gathers \[.*"],
-    "option.needs": [r"account: it is written to the run file \[name one: log = .*\]", r"(plan\[\d\]: zero: )?zero\(\d+\): (prefetch|bucket) = \d+ .* \[leave \w+ out, or .*\]",
+    "option.needs": [r"data\.certain: certain is of the type that dtype names, and no dtype is given \[dtype = .*\]",
+                     r"account: it is written to the run file \[name one: log = .*\]", r"(plan\[\d\]: zero: )?zero\(\d+\): (prefetch|bucket) = \d+ .* \[leave \w+ out, or .*\]",
                      r"(plan\[\d\]\.overlap: )?ep\(\d+\): overlap = true under dispatch = .* \[leave overlap out, or take .*\]",
                      r"plan\[\d\]\.balance: \"zigzag\" under form = \"ulysses\", .* \[leave balance out, or take .*\]",
                      r"(plan\[\d\]: pp: )?pp\(\d+\): the schedule \".*\" is written down, and times .* \[leave times out, .*\]",
@@ -258,7 +267,8 @@ MESSAGES = {
                      r"each stage: layout = .*",
                      r"plan\[2\]\.borrow: 2 is no axis to take ranks of \[list names of axes: .*"],
     "page.foreign": [r"(-o|--\w+|mw\.bar_chart) .*: it is there, and it is no (page|drawing|trace) of meshwright \[name another file; .*",
-                     r"(-o|--csv|--log) .*: it is there, and it is no (table of runs|schedule|calibration|file of logits|log of chaos) "
+                     r"(-o|--csv|--log) .*: it is there, and it is no (table of runs|schedule|calibration|description of calibrate --from|file of "
+                     r"logits|log of chaos) "
                      r"\[name another file; .*",
                      r"--figures .*: it is there, and it is no figure of meshwright \[name another folder; .*"],
     "page.part": [r"a part of the reports' page is missing: .* \[build or install the program anew; .*"],
@@ -281,7 +291,8 @@ MESSAGES = {
                      r"them out\]"],
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
-    "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
+    "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data|observers\[1\]): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]",
+                     r"On rank \d+: observers\[1\]: \w+: after step \d+ it (ended the run, and|gave a number) .* \[.*\]"],
     "plugin.writable": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )(anybody on this machine|the group \d+, which you are not in,) may write \S+ "
                         r"\(mode \d+\) \[look at the files there first, then: chmod [go]-w \S+\]"],
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],
@@ -365,7 +376,9 @@ MESSAGES = {
     "runs.none": [r".*: there are no runs \[a script's log = .*"],
     "runs.several": [r".* has \d+ runs \[name one of them: .*"],
     "runs.unreadable": [r".*: .+ \[name a run file: what a script's `log` names\]"],
-    "script.argument": [r"mw\.bar_chart: .* \[for example mw\.bar_chart \{ file = .*", r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
+    "script.argument": [r"(the lane .*|over): there is no axis \".*\", in this plan or of a strategy that ships \[(did you mean .*\?.*|the plan's "
+                        r"axes are .*)\]",
+                        r"mw\.bar_chart: .* \[for example mw\.bar_chart \{ file = .*", r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
                         r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*",
                         r"\w+: the name [\w.]+ says that layers share its parameters, .* \[name it otherwise, .*",
@@ -441,14 +454,16 @@ MESSAGES = {
                      r"chaos: a script from standard input cannot be run twice \[write it into a file\]",
                      r"--launcher \".*\" starts the run's processes, and --processes \d+ would too \[leave one of the two out\]"],
     "what-if.form": [r"--what-if \".*\" is not of the form knob=value,value \[for example --what-if 'node\.bandwidth .*"],
-    "what-if.knob": [r"\S+: there is no such number to turn \[(did you mean \".*\"\?|for example network\.nic, .*)\]",
+    "what-if.knob": [r"\S+: there is no such value to change \[(did you mean \".*\"\?|for example network\.nic, .*)\]",
                      r"\S+: the experiment names no (cluster|stack) \[--(cluster|stack) NAME, .*\]",
                      r"\S+: the (cluster|stack) says none, and there is nothing to multiply \[give a value: .*\]",
+                     r"\S+: the experiment leaves out \"\w+\", whose key it is \[write \w+ in the script, with its keys\]",
+                     r"\S+: it has no single value to change \[change a key in it: \S+\.KEY\]",
                      r"\S+: is 0, and a factor leaves it so \[give a value: .*\]",
                      r"\S+: an entry of a list takes values, and no factor \[--what-if '\S+=2,4'\]"],
     "what-if.value": [r"\S+: \S+ times \S+ is \S+, and it is a whole number \[nearest: \[\"\S+\"\] = \d+\]",
                       r"\S+: x: got .* \[a factor above 0, .*\]", r"\S+: got .* \[a number.*\]",
-                      r"\S+: is .*, which no factor multiplies \[give a value: .*\]"],
+                      r"\S+: (is .*, which no factor multiplies|has no value here that a factor could multiply) \[give a value: .*\]"],
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: the mixes do not differ in \"\w+\" \[(did you mean|they differ in: ).*",
                     r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],

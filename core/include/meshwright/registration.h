@@ -38,8 +38,9 @@ enum class Kind : std::uint32_t {
   cluster,
   lr_schedule,  // lr_schedule.h
   weave,        // weave.h
+  observer,     // observer.h
 };
-inline constexpr Kind last_kind = Kind::weave;
+inline constexpr Kind last_kind = Kind::observer;
 
 const char* name_of(Kind kind);  // "lr_schedule": in JSON
 const char* noun_of(Kind kind);  // "learning-rate schedule": for people

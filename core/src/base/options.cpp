@@ -289,6 +289,16 @@ Options& Options::may_change_on_resume() {
   return *this;
 }
 
+Options& Options::usual(std::function<bool(const Json& values)> is_usual) {
+  last_of(options_).usual = std::move(is_usual);
+  return *this;
+}
+
+Options& Options::searched() {
+  last_of(options_).searched = true;
+  return *this;
+}
+
 Options& Options::positional(std::string name) {
   positional_ = std::move(name);
   return *this;
@@ -438,6 +448,9 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
                    fmt::format("{}{}{}", noun(option), option.doc.empty() ? "" : ": ", option.doc));
     }
   }
+  for (const Option& option : options_)
+    if (option.usual && values.contains(option.name) && option.usual(values))
+      values.erase(option.name);
   return Values(std::move(values), path);
 }
 
@@ -461,7 +474,8 @@ constexpr std::array called{Called{"unknown", "unknown"},
                             Called{"hook", "reduction hook"},
                             Called{"cluster", "cluster"},
                             Called{"lr_schedule", "learning-rate schedule"},
-                            Called{"weave", "weave"}};
+                            Called{"weave", "weave"},
+                            Called{"observer", "observer"}};
 static_assert(called.size() == static_cast<std::size_t>(last_kind) + 1);
 
 }  // namespace

@@ -61,8 +61,13 @@ StepOutcome Executor::evaluate(std::int64_t batch) {
 }
 
 void Executor::watch(Watcher* watcher) {
-  watcher_ = watcher;
+  watchers_.push_back(watcher);
   for (const auto& other : others_) other->watch(watcher);
+}
+
+void Executor::unwatch(Watcher* watcher) {
+  std::erase(watchers_, watcher);
+  for (const auto& other : others_) other->unwatch(watcher);
 }
 
 StepOutcome Executor::step(std::int64_t index, double lr) {
@@ -236,9 +241,9 @@ void Executor::run(Lowered& l, Microbatch& m) {
                             ledger_.peak_bytes(), l.said->label),
                 ledger_.limit_hint());
   }
-  if (watcher_ != nullptr && l.shown) {
+  if (!watchers_.empty() && l.shown) {
     if (l.code == Code::copy) {  // it may read what is on its way to host memory
-      const HostWait waits("check = true");
+      const HostWait waits("watched tensors");
       copies_.land();
     }
     show(&Watcher::moved, l, {&l.output, 1}, m);

@@ -79,6 +79,7 @@ class Executor : public RankRun {
   BucketReduction* hook_of(int bucket) override { return kept_->hooks.at(bucket).get(); }
   bool update_left_out() const override { return outcome_.update_left_out; }
   void watch(Watcher* watcher) override;
+  void unwatch(Watcher* watcher) override;
   void leave_out_not_finite() override { kept_->leaves_out = true; }
   Communicator& group(const RankSet& set) override { return group(set, ""); }
   at::Tensor whole(int bucket, bool gradients) override;
@@ -157,11 +158,11 @@ class Executor : public RankRun {
   void touch(const Lowered& l, const Microbatch& m);
   void load(const Lowered& l, Microbatch& m);
   void copy(const Lowered& l, Microbatch& m);
-  // Makes a call of the watcher, if there is one.
+  // Makes a call of each watcher.
   template <class Call>
   void show(const Call& call) {
-    if (watcher_ == nullptr) return;
-    account_.runs() ? account_.watched([&] { call(*watcher_); }) : call(*watcher_);
+    for (Watcher* watcher : watchers_)
+      account_.runs() ? account_.watched([&] { call(*watcher); }) : call(*watcher);
   }
   // Shows it the tensors of an op's operands, but for those of one slice alone.
   using Shows = void (Watcher::*)(const Instruction&, int slot, int microbatch, const at::Tensor&);
@@ -233,7 +234,7 @@ class Executor : public RankRun {
   LoweredCode updates_;  // of buckets, that a step leaves to the next forward
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
-  Watcher* watcher_ = nullptr;
+  std::vector<Watcher*> watchers_;
   std::int64_t step_ = 0;
   double scale_ = 1;  // of the gradients: clipping, over the loss's
   StepOutcome outcome_;

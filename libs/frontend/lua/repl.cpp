@@ -90,9 +90,10 @@ std::string raw_text(lua_State* lua, const char* key) {
   return text;
 }
 
-constexpr Kind kinds_of_tables[] = {
-    Kind::scheduler,  Kind::model, Kind::data,    Kind::optimizer,   Kind::recompute,
-    Kind::microbatch, Kind::hook,  Kind::cluster, Kind::lr_schedule, Kind::weave};
+constexpr Kind kinds_of_tables[] = {Kind::scheduler, Kind::model,     Kind::data,
+                                    Kind::optimizer, Kind::recompute, Kind::microbatch,
+                                    Kind::hook,      Kind::cluster,   Kind::lr_schedule,
+                                    Kind::weave,     Kind::observer};
 
 // The options that a path's table takes; null if it is none that takes any.
 const Options* options_of(Script::State& state, const std::string& path) {

@@ -215,7 +215,64 @@ class GuardedSource final : public TokenSource {
   const std::int64_t vocab_;
 };
 
+class GuardedObserver final : public RunObserver {
+ public:
+  GuardedObserver(std::shared_ptr<RunObserver> inner, Speaker speaker)
+      : inner_(std::move(inner)), speaker_(std::move(speaker)) {}
+  void begin(RankRun& rank) override {
+    called(speaker_, "began to look on", [&] { inner_->begin(rank); });
+  }
+  void step(RankRun& rank, StepEnd& end) override {
+    const bool last = end.last, stopped = end.stopped;
+    const std::size_t metrics = end.metrics.size();
+    called(speaker_, fmt::format("looked at step {}", end.step).c_str(),
+           [&] { inner_->step(rank, end); });
+    if (!inner_->decides() && (end.last != last || end.stopped != stopped))
+      refuse(end.step, "ended the run, and its decides() says that it does not",
+             "let decides() return true: the ranks then wait for rank 0's word");
+    end.stopped = stopped;
+    check_names(end, metrics);
+  }
+  void finish(RankRun& rank) override {
+    called(speaker_, "ended", [&] { inner_->finish(rank); });
+  }
+  std::string name() const override { return inner_->name(); }
+  bool decides() const override {
+    return call_plugin(speaker_, "said whether it decides", [&] { return inner_->decides(); });
+  }
+  void failed(const RankFailed& error) override try {
+    inner_->failed(error);
+  } catch (...) {  // what is told is the run's own failure
+  }
+
+ private:
+  [[noreturn]] void refuse(std::int64_t step, const std::string& what,
+                           const std::string& hint) const {
+    throw Error(attributed(speaker_, {Stage::run, "plugin.fault", "",
+                                      fmt::format("after step {} it {}", step, what), hint}));
+  }
+
+  void check_names(const StepEnd& end, std::size_t before) const {
+    for (std::size_t n = before; n < end.metrics.size(); ++n) {
+      const std::string& name = end.metrics[n].first;
+      const auto own = end.metrics.begin() + static_cast<std::ptrdiff_t>(n);
+      if (name.empty()) refuse(end.step, "gave a number without a name", "name it");
+      if (std::any_of(end.metrics.begin(), own, [&](const auto& m) { return m.first == name; }))
+        refuse(end.step, fmt::format("gave a number named {}, which is there already", quote(name)),
+               "give it another name, such as one that begins with the observer's");
+    }
+  }
+
+  const std::shared_ptr<RunObserver> inner_;
+  const Speaker speaker_;
+};
+
 }  // namespace
+
+std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer,
+                                     const Speaker& speaker) {
+  return std::make_shared<GuardedObserver>(std::move(observer), speaker);
+}
 
 std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimizer,
                                          const Speaker& speaker) {

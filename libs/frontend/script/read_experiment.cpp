@@ -30,6 +30,10 @@
 namespace mw {
 namespace {
 
+constexpr const char* observer_forms =
+    "name a plugin's observer, { kind = \"NAME\", … } or NAME { … } of mw.plugins(\"NAME\"), or "
+    "write function(step, facts) … end";
+
 // More entries than that are a script's mistake: each strategy stands in a plan once.
 constexpr std::size_t most_strategies = 64;
 
@@ -106,8 +110,12 @@ class Reader {
     for (const Option& option : experiment_options().list())
       if (has(option.name.c_str()) && !option.beside_run)
         resolved_[option.name] = resolved_value(values_.at(option.name));
-    if (has("observe"))  // it can end the run; what it has collected makes no other run of it
+    // They can end the run; what they have collected makes no other run of it.
+    if (has("observe"))
       resolved_["observe"]["hash"] = values_.at("observe").value(plain_code_key, "");
+    for (const Json& entry : has("observers") ? values_.at("observers") : Json::array())
+      if (is_function(entry))
+        resolved_["observe"]["more"].push_back(entry.value(plain_code_key, ""));
     resolved_["name"] = experiment_.name;
     resolved_["sequence"] = request_.sequence;
     resolved_["data"] = experiment_.data_settings;
@@ -134,12 +142,24 @@ class Reader {
       experiment_.resolved["tensorboard"] = experiment_.tensorboard;
     }
     problems_.throw_if_any();
-    if (!has("log")) return;
-    experiment_.resolved["log"] = experiment_.log;
-    if (experiment_.log.ends_with('/')) {
-      experiment_.folder = experiment_.log;
-      experiment_.log += "run.h5";
+    if (has("log")) {
+      experiment_.resolved["log"] = experiment_.log;
+      if (experiment_.log.ends_with('/')) {
+        experiment_.folder = experiment_.log;
+        experiment_.log += "run.h5";
+      }
     }
+    make_observers();
+  }
+
+  void make_observers() {
+    const ObservedRun run{experiment_.name, experiment_.log, experiment_.steps,
+                          experiment_.plan->ranks()};
+    for (const Chosen& chosen : observers_) {
+      if (auto made = make_chosen<RunObserver>(chosen, problems_, run))
+        experiment_.observers.push_back(guarded(std::move(made), chosen.speaker));
+    }
+    problems_.throw_if_any();
   }
 
   bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }
@@ -296,12 +316,7 @@ class Reader {
                     "leave trace out for the third and the last step, or name others");
     }
     experiment_.checkpoint = read_checkpointing(given("checkpoint"), given("resume"), problems_);
-    if (has("observe")) {
-      experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
-                                std::int64_t step, const Json& facts) {
-        return call({Json(step), facts});
-      };
-    }
+    read_observers();
     const std::string precision = values_.text("precision");
     request_.precision = precision_of(precision);
     if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
@@ -312,6 +327,43 @@ class Reader {
         [this] { return memory_limit(values_, experiment_.memory); }, problems_);
     request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
+    note_idle(precision);
+  }
+
+  // Keys that change nothing beside the precision.
+  void note_idle(const std::string& precision) {
+    if (has("loss_scale") && request_.precision != Precision::fp16)
+      experiment_.notes.push_back(
+          fmt::format("loss_scale: gradients in {} need none, so that it only decides which steps "
+                      "are skipped; leave it out, or write precision = \"fp16\"",
+                      precision));
+    for (const char* key : {"reductions", "main_gradients"}) {
+      if (values_.text(key) == "fp32" && (precision == "fp32" || precision == "fp64"))
+        experiment_.notes.push_back(
+            fmt::format("{}: \"fp32\" changes nothing beside precision = \"{}\"; leave it out, or "
+                        "write precision = \"bf16\"",
+                        key, precision));
+    }
+  }
+
+  void read_observers() {
+    const auto observe = [&](std::string place, const Json& function) {
+      experiment_.observe.push_back({std::move(place), [call = call_in_run(context_, function)](
+                                                           std::int64_t step, const Json& facts) {
+                                       return call({Json(step), facts});
+                                     }});
+    };
+    if (has("observe")) observe("observe", values_.at("observe"));
+    int number = 0;
+    for (const Json& entry : has("observers") ? values_.at("observers") : Json::array()) {
+      std::string place = fmt::format("observers[{}]", ++number);
+      if (is_function(entry)) {
+        observe(std::move(place), entry);
+      } else if (auto chosen =
+                     choose(Kind::observer, entry, place, reach_, observer_forms, problems_)) {
+        observers_.push_back(std::move(*chosen));
+      }
+    }
   }
 
   void read_loss_scaling() {
@@ -423,6 +475,7 @@ class Reader {
   Problems problems_;
   Values values_;
   Json resolved_ = Json::object(), chosen_ = Json::object();  // of what is made by name
+  std::vector<Chosen> observers_;                             // made once the run has its name
   PlanRequest request_;
   std::string model_key_;  // for the memo; empty: none
   bool plan_broken_ = false;

@@ -106,6 +106,7 @@ local usages = {
   strategy = "plan = { NAME { … } }", op = "y = x:NAME { … } in a block of mw.model", cluster = 'cluster = mw.cluster("NAME")',
   recompute = 'recompute = "NAME"', scheduler = '{ schedule = "NAME" } of a pipeline',
   weave = '{ weave = "NAME" } of a pipeline', hook = '{ hook = "NAME" } of data parallelism',
+  observer = 'observers = { NAME { … } }',
 }
 local made = { model = "model", data = "data", optimizer = "optimizer", microbatch = "microbatch", lr_schedule = "schedule" }
 
@@ -114,7 +115,7 @@ local function usage(given, line, one)
   if key and in_program then return ("%s = mw.%s { … }"):format(key, one.constructor) end
   local usual = key and key .. " = NAME { … }" or usages[one.kind]
   if not usual then return nil end
-  if not key and one.kind ~= "strategy" then return (usual:gsub("NAME", one.name)) end
+  if not key and one.kind ~= "strategy" and one.kind ~= "observer" then return (usual:gsub("NAME", one.name)) end
   local name = one.own and one.name or line.name .. "." .. one.name
   return ('local %s = mw.plugins("%s")  …  %s'):format(line.name, line.name, (usual:gsub("NAME", name)))
 end

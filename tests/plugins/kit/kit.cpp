@@ -2,11 +2,15 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
 
 #include "meshwright/data.h"
 #include "meshwright/lr_schedule.h"
 #include "meshwright/microbatch.h"
 #include "meshwright/model.h"
+#include "meshwright/observer.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
 #include "meshwright/recompute.h"
@@ -203,6 +207,54 @@ class Halving final : public mw::LearningRate {
   std::int64_t every_;
 };
 
+// Counts what it is shown of rank 0, and does what no observer may where it is told to.
+class Shown final : public mw::RunObserver {
+ public:
+  static mw::Options options() {
+    return mw::Options()
+        .text("metric", "the name of its number")
+        .fallback("shown")
+        .positional("metric")
+        .integer("last", "the step after which the run ends; -1: none")
+        .at_least(-1)
+        .fallback(-1)
+        .choice("fault", {"none", "throws", "ends", "twice"}, "what it does wrong after step 1")
+        .fallback("none");
+  }
+  explicit Shown(const mw::Values& values)
+      : metric_(values.text("metric")),
+        last_(values.integer("last")),
+        fault_(values.text("fault")) {}
+
+  void begin(mw::RankRun& rank) override {
+    if (rank.rank() == 0) rank.watch(&tensors_);
+  }
+  void finish(mw::RankRun& rank) override {
+    if (rank.rank() == 0) rank.unwatch(&tensors_);
+  }
+  void step(mw::RankRun& rank, mw::StepEnd& end) override {
+    if (end.step == 1 && fault_ == "throws" && rank.rank() == 1) throw std::runtime_error("enough");
+    if (end.step == 1 && fault_ == "ends") end.last = true;
+    if (end.report == nullptr) return;
+    end.metrics.emplace_back(metric_, static_cast<double>(tensors_.number));
+    if (end.step == 1 && fault_ == "twice") end.metrics.emplace_back(metric_, 0.0);
+    tensors_.number = 0;
+    if (end.step == last_) end.last = true;
+  }
+  bool decides() const override { return last_ >= 0; }
+
+ private:
+  struct Counter final : mw::Watcher {
+    void computed(const mw::Instruction&, int, int, const at::Tensor&) override { ++number; }
+    void gradients(mw::RankRun&) override {}
+    std::int64_t number = 0;
+  };
+  const std::string metric_;
+  const std::int64_t last_;
+  const std::string fault_;
+  Counter tensors_;
+};
+
 }  // namespace
 
 MESHWRIGHT_PLUGIN("kit", "2.0.0", "one thing of each kind",
@@ -214,4 +266,5 @@ MESHWRIGHT_PLUGIN("kit", "2.0.0", "one thing of each kind",
                   mw::microbatch<Halves>("halves", "two microbatches a step"),
                   mw::recompute<Norms>("norms", "norms are made again"),
                   mw::lr_schedule<Halving>("halving", "half the rate, again and again"),
-                  mw::weave<Turns>("turns", "one instruction of each lane in turn"))
+                  mw::weave<Turns>("turns", "one instruction of each lane in turn"),
+                  mw::observer<Shown>("shown", "counts what rank 0 shows"))

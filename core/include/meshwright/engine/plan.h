@@ -40,11 +40,14 @@ struct StrategyChoice {
   // Null: cannot be made again.
   std::function<StrategyChoice(std::int64_t ways)> with_ways = nullptr;
   // Its options that are not the default, ways apart, as names of mixes have them:
-  // "stage=3, prefetch=2".
+  // "prefetch = 2, stage = 3".
   std::string differs = {};
   // The entry that it was made of, with what its author wrote and nothing else; null: none.
   Json written = {};
 };
+
+// The number of ranks of its axes, as names have it; empty: it has none.
+std::string ways_of(const StrategyChoice& choice);
 
 struct PlanRequest {
   std::shared_ptr<const Model> model;
@@ -144,11 +147,9 @@ struct Plan {
   // Whether any op is cut as the rule says. Where another rule outweighs it in all of them, none
   // is: of experts' ffn -> tp, where ep borrows tp's ranks.
   bool holds(const Rule& rule) const;
-  // "dp(2) x tp(4)", "zero{8, stage=3} x pp{4, schedule=zb-h1}", "one rank": every option that is
-  // not the default shows, so that mixes of one name differ in nothing that a plan's entry says.
+  // Its name (engine/mix.h): every option that is not the default shows, so that mixes of one name
+  // differ in nothing that a plan's entry says.
   std::string mix() const;
-  // The same without options: "zero(8) x pp(4)".
-  std::string short_mix() const;
 };
 
 // Peak bytes of the rank that holds most, on the device that the plan is for.

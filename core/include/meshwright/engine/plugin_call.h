@@ -58,10 +58,10 @@ std::optional<Chosen> choose(Kind kind, const Json& table, const std::string& pa
 
 // As a plugin makes it; null, and problems, if its constructor throws.
 template <class Thing, class... Context>
-std::shared_ptr<const Thing> make_chosen(const Chosen& chosen, Problems& problems,
-                                         const Context&... context) {
+std::shared_ptr<Thing> make_chosen(const Chosen& chosen, Problems& problems,
+                                   const Context&... context) {
   try {
-    std::shared_ptr<const Thing> made = call_plugin(
+    std::shared_ptr<Thing> made = call_plugin(
         chosen.speaker, "was made",
         [&] { return make<Thing>(*chosen.registration, chosen.values, context...); },
         Stage::options);

@@ -1,0 +1,89 @@
+"""The list `observers` of an experiment: functions, and observers of plugins (tests/plugins/kit).
+Their numbers are in the run file, none of them changes a run, and what they may not do is said."""
+
+import unittest
+
+import h5py
+
+from cases import TEST_PLUGINS, ProgramCase
+from problems import problems
+
+HEAD = """\
+local mw = require "meshwright"
+local dp, pp = mw.plugins("dp", "pp")
+local kit = mw.plugins("kit")
+local function train(changes)
+  local e = {
+    model = mw.llama { layers = 2, hidden = 16, heads = 2, ffn = 32, vocab = 32 }, data = mw.synthetic {}, sequence = 8,
+    plan = { pp(2), dp(2) }, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 4,
+  }
+  for key, value in pairs(changes) do e[key] = value end
+  return mw.train(e)
+end
+"""
+PATH = ("--plugin-path", TEST_PLUGINS)
+
+
+class Observers(ProgramCase):
+    def ran(self, changes, *more):
+        return self.only("run", self.write(f"{HEAD}train {{ {changes} }}"), *PATH, *more)
+
+    def test_numbers_of_all_are_in_the_run_file(self):
+        log = self.folder / "run.h5"
+        plain = self.ran("")
+        seen = self.ran(f'log = "{log}", observe = function(step, facts) return {{ twice = 2 * facts.loss }} end, '
+                        "observers = { kit.shown, function(step) return { square = step * step } end, "
+                        'kit.shown { "again" }, { kind = "shown", metric = "third" } }')
+        self.assertEqual(seen["losses"], plain["losses"])
+        self.assertEqual(seen["plan_hash"], plain["plan_hash"])
+        with h5py.File(log) as run:
+            series = {name: list(run["series"][name]) for name in run["series"]}
+        self.assertEqual(series["twice"], [2 * loss for loss in seen["losses"]])
+        self.assertEqual(series["square"], [0, 1, 4, 9])
+        # Several watch one rank, and each is shown all.
+        self.assertGreater(min(series["shown"]), 10)
+        self.assertEqual(series["again"], series["shown"])
+        self.assertEqual(series["third"], series["shown"])
+
+    def test_they_make_no_other_experiment_but_functions_do(self):
+        function = "observers = {{ function(step, facts) if facts.loss < {} then return {{ stop = true }} end end }}"
+        changes = ["", "observers = { kit.shown }", "observers = {}", function.format(1), function.format(2)]
+        self.write(HEAD.replace("return mw.train", "return mw.plan") + "".join(f"train {{ {each} }}\n" for each in changes))
+        hashes = [result["hash"] for result in self.all("plan", self.folder / "script.lua", *PATH)]
+        self.assertEqual(hashes[0], hashes[1])
+        self.assertEqual(hashes[0], hashes[2])
+        self.assertEqual(len(set(hashes)), 3, hashes)
+
+    def test_one_that_decides_ends_the_run(self):
+        for more in ((), ("--processes", "2")):
+            with self.subTest(more):
+                self.assertEqual(len(self.ran("observers = { kit.shown { last = 1 } }", *more)["losses"]), 2)
+        ended = self.ran("observers = { function(step) return { stop = step == 2 } end, kit.shown }")
+        self.assertEqual((len(ended["losses"]), ended["status"]), (3, "done"))
+
+    def test_what_is_refused_before_the_run(self):
+        cases = (('{ { kind = "shwon" } }', "option.choice observers[1]"), ("{ kit.shown, 5 }", "option.value observers[2]"),
+                 ("{ kit.halving(2) }", "option.value observers[1]"), ("kit.shown", "option.type observers"),
+                 ("{ kit.shown { metrc = 1 } }", "option.unknown observers[1].metrc"))
+        for (observers, problem), errors in zip(cases, self.tried(HEAD, [f"train {{ observers = {o} }}" for o, _ in cases], *PATH)):
+            with self.subTest(observers):
+                self.assertEqual(problems(errors), [problem], errors)
+
+    def test_faults_name_the_plugin_and_the_step(self):
+        for fault, words in (("throws", "On rank 1: observers[1]: the plugin \"shown\" threw while it looked at step 1: enough"),
+                             ("ends", "after step 1 it ended the run, and its decides() says that it does not"),
+                             ("twice", 'after step 1 it gave a number named "shown", which is there already')):
+            with self.subTest(fault):
+                done = self.call("run", self.write(f'{HEAD}train {{ observers = {{ kit.shown {{ fault = "{fault}" }} }} }}'), *PATH,
+                                 "--json")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(words, self.lines(done)[-1]["message"])
+                self.assertIn("plugin.fault", problems(self.lines(done))[0])
+        two = "observers = { function() return { x = 1 } end, function() return { x = 2 } end }"
+        done = self.call("run", self.write(f"{HEAD}train {{ {two} }}"), "--json", *PATH)
+        self.assertEqual(problems(self.lines(done)), ["function.result observers[2]"])
+        self.assertIn("observers[2](0) returned x, which the run records itself, or another function", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
