@@ -669,6 +669,7 @@ function mw.moe(options) end
 ---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
 ---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
 
+---@field certain? boolean the type that dtype names is right, although the bytes look like ids that are wider
 ---Files of tokens: llm.c's, nanoGPT's or Megatron's.
 ---@param options? meshwright.shards|any
 ---@return meshwright.Data

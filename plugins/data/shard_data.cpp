@@ -35,14 +35,20 @@ struct TokenType {
   bool has_sign = false;
 };
 
+// What a script says of the tokens of files without a header.
+struct TypeSaid {
+  std::string name;      // "auto": what a file's bytes and the model's ids leave no doubt of
+  bool certain = false;  // nothing that the bytes look like contradicts the name
+};
+
 // One file of tokens, one after another; all threads may read it.
 class TokenFile {
  public:
-  // `type`: of a file without a header; "auto": what its bytes and the model's ids leave no doubt
-  // of, if its name ends in .bin. Throws Error (options) with the key `path` for what is none of
-  // the three, or says of itself what cannot be: the file, and both numbers; with the key `dtype`
-  // if a file's type is in doubt, or another than is said.
-  TokenFile(const std::filesystem::path& path, const std::string& type, std::int64_t vocab);
+  // The type of a file without a header may be left out if its name ends in .bin. Throws Error
+  // (options) with the key `path` for what is none of the three, or says of itself what cannot be:
+  // the file, and both numbers; with the key `dtype` if a file's type is in doubt, or another than
+  // is said.
+  TokenFile(const std::filesystem::path& path, const TypeSaid& type, std::int64_t vocab);
 
   std::int64_t tokens() const { return tokens_; }
   bool has_header() const { return begin_ > 0 || !index_.empty(); }
@@ -53,12 +59,14 @@ class TokenFile {
   std::int64_t at(std::int64_t i) const;
   void check() const { file_.check(); }
   std::uint64_t digest(std::int64_t most) const { return file_.digest(most); }
+  // Types of other widths that the bytes can have, as a script writes them; empty: there is none.
+  std::string other_types(std::int64_t vocab) const;
 
  private:
   void read_llm_c(std::int32_t magic);
   void read_megatron(const std::filesystem::path& index);
   void check_said(const std::string& type) const;  // of a file whose header says the type
-  void read_bare(const std::string& type, std::int64_t vocab);
+  void read_bare(const TypeSaid& type, std::int64_t vocab);
   int told_by_bytes(std::int64_t vocab) const;
 
   MappedFile file_;
@@ -115,14 +123,14 @@ TokenType megatron_type(int code, const fs::path& index) {
 
 }  // namespace
 
-TokenFile::TokenFile(const fs::path& path, const std::string& type, std::int64_t vocab)
+TokenFile::TokenFile(const fs::path& path, const TypeSaid& type, std::int64_t vocab)
     : file_(tokens_of(path)) {
   std::error_code error;
   const fs::path index = with_ending(file_.path(), ".idx");
   const bool indexed = fs::exists(index, error);
   if (path.extension() == ".idx" || (indexed && file_.path().extension() == ".bin")) {
     read_megatron(index);
-    check_said(type);
+    check_said(type.name);
     return;
   }
   if (is_megatron_index(file_)) {
@@ -132,7 +140,7 @@ TokenFile::TokenFile(const fs::path& path, const std::string& type, std::int64_t
   const std::int32_t magic = file_.size() >= 4 ? number_at<std::int32_t>(file_, 0) : 0;
   if (magic == llm_c_gpt2 || magic == llm_c_llama3) {
     read_llm_c(magic);
-    check_said(type);
+    check_said(type.name);
   } else {
     read_bare(type, vocab);
   }
@@ -267,6 +275,28 @@ Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
   return looked;
 }
 
+// The types whose ids the model would all know, as a script writes them: dtype = "u8" or "u16".
+// Empty: there is none. `own`: the width of a type that is left out.
+std::string types_that_fit(const MappedFile& file, std::int64_t vocab, int own = 0) {
+  std::vector<std::string> names;
+  for (const auto& [bytes, name] :
+       {std::pair(1, "u8"), std::pair(2, "u16"), std::pair(4, "u32"), std::pair(8, "i64")}) {
+    if (bytes != own && looked_at(file, bytes, vocab).fit) names.emplace_back(name);
+  }
+  return names.empty() ? "" : "dtype = " + join_quoted(names, " or ");
+}
+
+// The hint for a file whose type is to be said.
+std::string say_type(const MappedFile& file, std::int64_t vocab) {
+  const std::string types = types_that_fit(file, vocab);
+  return types.empty()
+             ? fmt::format(
+                   "its bytes are ids below {} in no type: give the model a larger vocab, "
+                   "or tokenise for this one",
+                   vocab)
+             : "say the type in which the file was written: " + types;
+}
+
 // Letters, digits, spaces and signs, and none of the bytes that no text has.
 bool looks_like_text(const MappedFile& file) {
   const std::int64_t looked = std::min(file.size(), most_looked_at);
@@ -301,11 +331,14 @@ bool has_bytes_alike(const MappedFile& file) {
 int TokenFile::told_by_bytes(std::int64_t vocab) const {
   const KnownFormat format = known_format(file_.data(), file_.size());
   file_.check();
-  const char* forced = "; if its bytes are tokens as they lie, say their type: dtype = \"u16\"";
+  const std::string types = types_that_fit(file_, vocab);
+  const std::string forced =
+      types.empty() ? "" : "; if its bytes are tokens as they lie, say their type: " + types;
   if (!format.name.empty()) doubt(path(), "it is " + format.name, format.hint + forced);
   if (path().extension() != ".bin") {
     refuse(path(), "it has no header that is known (llm.c's, Megatron's)",
-           "a bare list of tokens needs their type: dtype = \"u16\"");
+           types.empty() ? say_type(file_, vocab)
+                         : "a bare list of tokens needs their type: " + types);
   }
   const Looked narrow = looked_at(file_, 2, vocab);
   // In a vocabulary far above 65,536, two 16-bit words often form a valid 32-bit id.
@@ -317,19 +350,17 @@ int TokenFile::told_by_bytes(std::int64_t vocab) const {
     doubt(path(),
           fmt::format("it has no header, and its {} bytes can be {} ids of {} bytes or {} of 2",
                       file_.size(), file_.size() / bytes, bytes, file_.size() / 2),
-          "say the type in which the file was written: dtype = \"u16\", \"u32\" or \"i64\"");
+          say_type(file_, vocab));
   }
   if (looks_like_text(file_))
-    doubt(path(), "it is text",
-          std::string("mw.text reads text as tokens; or tokenise it") + forced);
+    doubt(path(), "it is text", "mw.text reads text as tokens; or tokenise it" + forced);
   if (file_.size() > 0 && vocab > (1 << 16)) {
     doubt(
         path(),
         fmt::format("it has no header; its bytes are no ids below {} of 4 or 8 bytes, and 2 bytes "
                     "hold no more than 65,536 ids",
                     vocab),
-        "say the type in which the file was written: dtype = \"u16\" if its tokeniser has no "
-        "more ids");
+        say_type(file_, vocab) + ", if its tokeniser has no more ids than that holds");
   }
   if (narrow.fit && has_bytes_alike(file_)) {
     doubt(path(),
@@ -340,33 +371,40 @@ int TokenFile::told_by_bytes(std::int64_t vocab) const {
   return 2;
 }
 
-void TokenFile::read_bare(const std::string& type, std::int64_t vocab) {
-  const auto named = std::ranges::find(type_names, type) - std::begin(type_names);
+std::string TokenFile::other_types(std::int64_t vocab) const {
+  return has_header() ? "" : types_that_fit(file_, vocab, type_.bytes);
+}
+
+void TokenFile::read_bare(const TypeSaid& type, std::int64_t vocab) {
+  const auto named = std::ranges::find(type_names, type.name) - std::begin(type_names);
   const bool said = named < std::ssize(type_names);
   type_ = said ? TokenType{1 << named / 2, named % 2 == 1} : TokenType{told_by_bytes(vocab)};
   if (file_.size() % type_.bytes != 0) {
     refuse(path(),
            fmt::format("{} bytes, which are no whole number of tokens of {} bytes", file_.size(),
                        type_.bytes),
-           "was it cut off, or has it tokens of another type? dtype says so");
+           "was it cut off? If not, " + say_type(file_, vocab));
   }
   // Bytes of any kind may be the tokens of a model of bytes: every second one of UTF-16 is 0.
   const bool of_bytes = said && type_.bytes == 1 && vocab <= most_of_bytes;
   int half = of_bytes ? 2 : type_.bytes;  // of a wider type that the file can have
-  while (half < 8 && !looked_at(file_, half, vocab).halves) half *= 2;
+  while (half < 8 && (type.certain || !looked_at(file_, half, vocab).halves)) half *= 2;
   if (half < 8) {
     doubt(path(),
           fmt::format("{}, and its words of {} are in turn halves of larger ids: its tokens are "
                       "wider than {}",
-                      said ? fmt::format("dtype is \"{}\"", type) : "it has no header",
+                      said ? fmt::format("dtype is \"{}\"", type.name) : "it has no header",
                       plural(half, "byte"), plural(type_.bytes, "byte")),
-          fmt::format("say the type in which the file was written, such as dtype = \"{}\"; was it "
-                      "cut off? Then write it again; tokens are below the model's vocab of {}, and "
-                      "little-endian",
-                      type_names[half == 1   ? 2
-                                 : half == 2 ? 4
-                                             : 7],
-                      vocab));
+          fmt::format(
+              "say the type in which the file was written, such as dtype = \"{}\"{}; was it "
+              "cut off? Then write it again; tokens are below the model's vocab of {}, and "
+              "little-endian",
+              type_names[half == 1   ? 2
+                         : half == 2 ? 4
+                                     : 7],
+              said ? fmt::format(", or certain = true if its tokens are {} all the same", type.name)
+                   : "",
+              vocab));
   }
   tokens_ = file_.size() / type_.bytes;
 }
@@ -525,7 +563,11 @@ Options ShardSource::options() {
           "dtype", {"auto", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"},
           "of a token in files without a header; auto, for names that end in .bin: 16, 32 or 64 "
           "bits, as the bytes and the model's vocab leave no doubt of")
-      .fallback("auto");
+      .fallback("auto")
+      .boolean(
+          "certain",
+          "the type that dtype names is right, although the bytes look like ids that are wider")
+      .optional();
   SampleOrder::add_options(options);
   return options;
 }
@@ -533,6 +575,12 @@ Options ShardSource::options() {
 ShardSource::ShardSource(const Values& values, const DataContext& context)
     : order_(values, context), vocab_(context.vocab) {
   Problems problems;
+  const TypeSaid said{values.text("dtype"), values.has("certain") && values.flag("certain")};
+  if (said.certain && said.name == "auto") {
+    problems.add(Stage::options, "option.needs", "certain",
+                 "certain is of the type that dtype names, and no dtype is given",
+                 "dtype = \"u16\", or leave certain out");
+  }
   EachFileOnce once;
   for (const std::string& pattern : patterns_of(values.at("path"), problems)) {
     std::vector<fs::path> found;
@@ -556,7 +604,7 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
     }
     for (const fs::path& path : found) {
       try {
-        files_.emplace_back(path, values.text("dtype"), vocab_);
+        files_.emplace_back(path, said, vocab_);
         once.take(files_.back().path(), problems);
         starts_.push_back(starts_.back() + files_.back().tokens());
       } catch (const Error& error) {
@@ -589,13 +637,14 @@ void ShardSource::check_first_ids(Problems& problems) const {
     if (at < 0) continue;
     const std::string larger =
         largest >= vocab_ ? fmt::format("the model's vocab must be {} at least", largest + 1) : "";
-    const std::string other =
-        file.has_header()
-            ? ""
-            : fmt::format(
-                  "{}are they tokens of {} bytes, little-endian? dtype says so of files "
-                  "without a header",
-                  larger.empty() ? "" : "; or ", file.bytes_of_token());
+    std::string other;
+    if (!file.has_header()) {
+      const std::string types = file.other_types(vocab_);
+      other = fmt::format("{}are they tokens of {}, little-endian? {}",
+                          larger.empty() ? "" : "; or ", plural(file.bytes_of_token(), "byte"),
+                          types.empty() ? "dtype says so of files without a header"
+                                        : "If they have another type, write " + types);
+    }
     problems.add(Stage::options, "data.token", "path", wrong_id(file, at, vocab_),
                  larger.empty() && other.empty() ? "write the file again" : larger + other);
   }

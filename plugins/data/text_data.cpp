@@ -99,7 +99,18 @@ void add_files(const std::string& given, const std::string& key, const DataConte
                std::vector<fs::path>& files, Problems& problems) {
   fs::path path = find_file(given, context.roots);
   std::error_code error;
-  if (!fs::exists(path, error) && is_name(given)) path = packaged(given);
+  const bool there = fs::exists(path, error),
+             named = is_name(given) && fs::exists(packaged(given), error);
+  if (there && named) {
+    problems.add(Stage::options, "data.ambiguous", key,
+                 fmt::format("\"{}\" is the name of a text that comes with the program, and of {}",
+                             given, fs::absolute(path, error).string()),
+                 fmt::format("write \"./{}\" for what lies there; for the program's text give that "
+                             "another name, or start elsewhere",
+                             given));
+    return;
+  }
+  if (!there && is_name(given)) path = packaged(given);
   if (!fs::exists(path, error)) {
     std::string looked;
     std::set<std::string> named;  // the script may lie in the working directory

@@ -182,6 +182,38 @@ class Shards(ProgramCase):
             self.all_refused(HEAD.replace("vocab = 1000", f"vocab = {vocab}"),
                              *((f"train(mw.shards {{ {case} }})", 2, doubt) for case in cases))
 
+    def test_a_type_that_is_certain_is_read_whatever_the_bytes_look_like(self):
+        """Ids of 16 bits of which every second one is 0 have the bytes of ids of 32 bits."""
+        small = np.random.default_rng(8).integers(1, VOCAB, 2000)
+        small[1::2] = 0
+        for name, content in (("padded", small.astype("<u2").tobytes()), ("other", small.astype("<u4").tobytes()), ("llmc", llm_c(small))):
+            self.put(f"{name}.bin", content)
+        given = 'mw.shards {{ "{}.bin", order = "sequential"{} }}'
+        found = self.losses(given.format("padded", ', dtype = "u16", certain = true'), given.format("other", ', dtype = "u32", certain = true'),
+                            given.format("llmc", ""), given.format("padded", ', dtype = "u32", certain = false'))
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+        self.assertNotEqual(found[0], found[3])
+        doubt = 'train(mw.shards { "padded.bin", dtype = "u16" })'
+        (error,), *_ = self.tried(HEAD, [doubt])
+        self.assertEqual(error["code"], "data.dtype")
+        self.assertIn("certain = true if its tokens are u16 all the same", error["hint"])
+        self.all_refused(HEAD, ('train(mw.shards { "padded.bin", certain = true })', 2, "option.needs data.certain"),
+                         ('train(mw.shards { "llmc.bin", dtype = "u32", certain = true })', 2, "data.dtype data.dtype"))
+
+    def test_types_that_the_bytes_can_have_are_named(self):
+        rng = np.random.default_rng(9)
+        self.put("bytes.bin", rng.integers(0, 256, 999).astype("u1").tobytes())
+        self.put("even.bin", rng.integers(128, 256, 1000).astype("u1").tobytes())
+        self.put("few.bin", np.arange(1, 17).astype("<u4").tobytes())
+        self.put("few.tok", np.arange(1, 17).astype("<u4").tobytes())
+        self.put("text.bin", b"It was a dark and stormy night. " * 20)
+        for name, types in (("bytes.bin", '"u8"'), ("even.bin", '"u8"'), ("few.bin", '"u8" or "u16" or "u32"'),
+                            ("few.tok", '"u8" or "u16" or "u32"'), ("text.bin", '"u8"')):
+            (error,), *_ = self.tried(HEAD, [f'train(mw.shards "{name}")'])
+            self.assertRegex(error["hint"], f"dtype = {types}$", name)
+            self.assertIn(error["code"], ("data.dtype", "data.header", "data.token"), name)
+
     def test_a_model_of_bytes_reads_bytes_of_any_kind(self):
         """Of UTF-16 and of small int16 every second byte is 0 and a token all the same; of wider words three or seven are."""
         head = HEAD.replace("vocab = 1000", "vocab = 256")
