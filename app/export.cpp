@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "check/not_finite.h"
 #include "check/observe.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/safetensors.h"
@@ -43,6 +44,12 @@ Json run_logits(const Experiment& experiment, const std::string& file) {
       {"kind", "logits"}, {"plan", experiment.plan->mix()}, {"plan_hash", experiment.plan->hash()}};
   result.update(identity_of(experiment));
   if (!found.logits.defined()) return result;  // not the process of rank 0
+  if (!finite(found.logits)) {
+    throw Error(Stage::run, "logits.not-finite", "",
+                "logits: some of them are NaN or infinite, so that no file is written",
+                "precision = \"fp32\" where the model overflows; else verify says which op differs "
+                "from one rank");
+  }
   write_safetensors(file,
                     {{"tokens", found.tokens}, {"labels", found.labels}, {"logits", found.logits}},
                     {{"hash", experiment.hash}, {"plan", experiment.plan->mix()}});

@@ -319,6 +319,13 @@ void HfExport::Part::put(const std::string& tensor, const at::Tensor& stored) {
 void HfExport::Part::write(const std::string& parameter, const at::Tensor& whole) {
   const WeightSpec& spec = *all_.by_name_.at(parameter).first;
   ++done_;
+  if (const double most = largest_of(whole); !std::isfinite(most)) {
+    throw Error(Stage::run, "export.not-finite", "export",
+                fmt::format("export: {} has numbers that are {}, so that no weights are written",
+                            spec.hf.apart ? parameter : all_.stored_name(spec.hf.name),
+                            std::isnan(most) ? "NaN" : "infinite"),
+                "export an earlier checkpoint, or train with a lower learning rate");
+  }
   const at::Tensor stored = whole.reshape(spec.stored_shape);
   if (spec.hf.apart) {
     for (std::int64_t e = 0; e < spec.shape[0]; ++e)
@@ -456,6 +463,28 @@ static void refuse_layers_of_kinds(const Json& theirs, const Refuse& refuse) {
     if (one.is_object()) return refuse("rope_parameters has a table for each kind of layer", hint);
 }
 
+// The model_type, or "" and a refusal where it is none of the model's. transformers takes no file
+// without one either.
+template <class Refuse>
+static std::string type_of(const Json& theirs, const std::string& model, const HfConfig& config,
+                           const Refuse& refuse) {
+  const Json* type = find(theirs, "model_type");
+  const std::string own =
+      fmt::format("mw.{} with these options is {}", model, fmt::join(config.types, " or "));
+  if (type == nullptr || type->is_null()) {
+    refuse(fmt::format("it does not say the model_type, and {}", own),
+           fmt::format("write \"model_type\": \"{}\" into it if its keys are those of that type; "
+                       "without config.json the tensors alone are compared",
+                       fmt::join(config.types, "\" or \"")));
+    return "";
+  }
+  for (const std::string& one : config.types)
+    if (*type == Json(one)) return one;
+  refuse(fmt::format("model_type is {}, and {}", json_text(*type), own),
+         "another model, or other weights; without config.json the tensors alone are compared");
+  return "";
+}
+
 void check_hf_config(const fs::path& file, const std::string& model, const HfConfig& config,
                      Problems& problems) {
   if (file.empty()) return;
@@ -478,15 +507,8 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
     problems.add(Stage::options, "weights.config", "weights",
                  fmt::format("weights: {}: {}", file.string(), what), hint);
   };
-  const Json* type = find(theirs, "model_type");
-  if (type != nullptr && std::none_of(config.types.begin(), config.types.end(),
-                                      [&](const std::string& one) { return *type == Json(one); })) {
-    refuse(fmt::format("model_type is {}, and mw.{} with these options is {}", json_text(*type),
-                       model, fmt::join(config.types, " or ")),
-           "another model, or other weights; without config.json the tensors alone are compared");
-    return;  // its keys mean other things
-  }
-  const std::string its_type = type != nullptr && type->is_string() ? type->get<std::string>() : "";
+  const std::string its_type = type_of(theirs, model, config, refuse);
+  if (its_type.empty()) return;  // its keys mean other things
   const Json absent_of_type = config.absent.value(its_type, Json::object());
   for (const HfKey& key : config.keys) {
     const auto differs = [&](const std::string& value, const Json& wanted) {

@@ -7,12 +7,14 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 
 #include "common/files.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 
@@ -25,6 +27,10 @@ using SortedJson = nlohmann::json;
 constexpr std::uintmax_t most_index_bytes = 100'000'000;
 
 using Shape = std::vector<std::int64_t>;
+
+bool is_held(double number, at::ScalarType dtype) {
+  return std::isfinite(at::scalar_tensor(number, at::kDouble).to(dtype).item<double>());
+}
 
 std::string text_of(at::IntArrayRef shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
@@ -71,11 +77,11 @@ std::vector<WeightSpec> with_entries(const std::vector<WeightSpec>& specs) {
 }
 
 // Lists of names can be long: the first few, then how many more.
-std::string list_of(const std::vector<std::string>& names) {
+std::string list_of(const std::vector<std::string>& names, const char* between = ", ") {
   constexpr std::size_t shown = 6;
   const std::vector<std::string> first(names.begin(),
                                        names.begin() + std::min(shown, names.size()));
-  std::string text = fmt::format("{}", fmt::join(first, ", "));
+  std::string text = fmt::format("{}", fmt::join(first, between));
   if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
   return text;
 }
@@ -113,41 +119,62 @@ std::optional<std::string> wrong_buffer(const std::string& name, const Safetenso
   return causal ? "" : "it is not the mask of ones on and below the diagonal that the model has";
 }
 
-std::vector<fs::path> files_of_index(const fs::path& index) {
-  const auto refuse = [&](const char* code, const std::string& what) {
-    throw Error(Stage::options, code, "weights",
-                fmt::format("weights: {}: {}", index.string(), what));
-  };
+// The files of a checkpoint, and what its index says, where it has one.
+struct Located {
+  std::vector<fs::path> files;
+  fs::path index = {};                           // empty: there is none
+  std::map<std::string, fs::path> file_of = {};  // by the index, of each tensor
+};
+
+[[noreturn]] void refuse_index(const fs::path& index, const char* code, const std::string& what,
+                               const std::string& hint = "") {
+  throw Error(Stage::options, code, "weights", fmt::format("weights: {}: {}", index.string(), what),
+              hint);
+}
+
+constexpr const char* of_one_download =
+    "are the index and all of its files there, and of one version of the model?";
+
+Located located_by(const fs::path& index) {
   check_may_read(index, "weights");
   check_regular(index, "weights");
   std::error_code error;
   if (fs::file_size(index, error) > most_index_bytes || error)
-    refuse("weights.index", "cannot be read");
+    refuse_index(index, "weights.index", "cannot be read");
   const SortedJson json =
       SortedJson::parse(whole_file(index).value_or(""), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
-    refuse("weights.index", "is no index of safetensors files");
-  std::set<fs::path> files;
+    refuse_index(index, "weights.index", "is no index of safetensors files");
+  Located located;
+  located.index = index;
+  std::map<fs::path, std::vector<std::string>> names;  // by file
   for (const auto& [name, file] : json["weight_map"].items()) {
-    if (!file.is_string()) refuse("weights.index", fmt::format("says no file for \"{}\"", name));
+    if (!file.is_string() || file.get<std::string>().empty())
+      refuse_index(index, "weights.index", fmt::format("says no file for \"{}\"", name));
     const fs::path path = file.get<std::string>();
     // An index that points elsewhere than beside itself is broken or means no good.
     if (path.has_parent_path() || path == ".." || path == ".")
-      refuse("weights.outside", fmt::format("points outside its folder: \"{}\"", path.string()));
-    files.insert(index.parent_path() / path);
+      refuse_index(index, "weights.outside",
+                   fmt::format("points outside its folder: \"{}\"", path.string()));
+    located.file_of.emplace(name, index.parent_path() / path);
+    names[index.parent_path() / path].push_back(quote(name));
   }
   std::vector<std::string> missing;
-  for (const fs::path& file : files)
-    if (!fs::exists(file, error)) missing.push_back(file.filename().string());
+  for (const auto& [file, of_file] : names) {
+    located.files.push_back(file);
+    if (!fs::exists(file, error))
+      missing.push_back(fmt::format("{} (for {})", file.filename().string(), list_of(of_file)));
+  }
   if (!missing.empty())
-    refuse("file.missing", fmt::format("these files are missing: {}", list_of(missing)));
-  return {files.begin(), files.end()};
+    refuse_index(index, "file.missing",
+                 fmt::format("these files are missing: {}", list_of(missing)), of_one_download);
+  return located;
 }
 
 // Chooses the files of a folder as transformers does: model.safetensors, whatever lies beside it,
 // otherwise the files of the index. In a folder with neither, the only safetensors file is taken if
 // nothing else can be meant.
-std::vector<fs::path> files_of_folder(const fs::path& folder) {
+Located files_of_folder(const fs::path& folder) {
   const auto refuse = [&](const char* code, const std::string& what, const std::string& hint) {
     throw Error(Stage::options, code, "weights",
                 fmt::format("weights: the folder {} {}", folder.string(), what), hint);
@@ -169,10 +196,10 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
            "holds an adapter (adapter_config.json), which changes the weights of another model",
            "merge the two (peft's merge_and_unload), save the model, and give its folder");
   }
-  if (fs::exists(folder / "model.safetensors", error)) return {folder / "model.safetensors"};
+  if (fs::exists(folder / "model.safetensors", error)) return {{folder / "model.safetensors"}};
   if (fs::exists(folder / "model.safetensors.index.json", error))
-    return files_of_index(folder / "model.safetensors.index.json");
-  if (found.size() == 1 && pickled.empty()) return {folder / found.front()};
+    return located_by(folder / "model.safetensors.index.json");
+  if (found.size() == 1 && pickled.empty()) return {{folder / found.front()}};
   if (found.empty()) {
     refuse("weights.no-index",
            pickled.empty() ? "holds no .safetensors file"
@@ -191,7 +218,7 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
   return {};
 }
 
-std::vector<fs::path> files_of(const fs::path& path) {
+Located files_of(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw Error(Stage::options, "file.missing", "weights",
@@ -199,13 +226,20 @@ std::vector<fs::path> files_of(const fs::path& path) {
                 "give a .safetensors file or a folder with model.safetensors(.index.json)");
   }
   if (!fs::is_directory(path, error)) {
-    if (ends_with(path.filename().string(), ".index.json")) return files_of_index(path);
-    return {path};
+    if (ends_with(path.filename().string(), ".index.json")) return located_by(path);
+    return {{path}};
   }
   return files_of_folder(path);
 }
 
 }  // namespace
+
+double largest_of(const at::Tensor& numbers) {
+  if (numbers.numel() == 0) return 0;
+  const auto [least, most] = at::aminmax(numbers);  // a NaN comes through
+  const double low = std::abs(least.item<double>()), high = std::abs(most.item<double>());
+  return std::isnan(low) || low > high ? low : high;
+}
 
 WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry) {
   WeightSpec one = spec;
@@ -243,7 +277,8 @@ std::vector<WeightSpec> weight_specs(const Graph& graph) {
 }
 
 Weights::Weights(const fs::path& path) : path_(path) {
-  for (const fs::path& file : files_of(path)) {
+  const Located located = files_of(path);
+  for (const fs::path& file : located.files) {
     files_.push_back(std::make_unique<SafetensorsFile>(file));
     for (const auto& [name, entry] : files_.back()->entries()) {
       if (!where_.emplace(name, files_.back().get()).second) {
@@ -253,6 +288,31 @@ Weights::Weights(const fs::path& path) : path_(path) {
       }
     }
   }
+  if (!located.index.empty()) check_index(located.index, located.file_of);
+}
+
+void Weights::check_index(const fs::path& index,
+                          const std::map<std::string, fs::path>& file_of) const {
+  std::vector<std::string> wrong;
+  for (const auto& [name, file] : file_of) {
+    const auto found = where_.find(name);
+    if (found == where_.end()) {
+      wrong.push_back(fmt::format("{} is said to be in {}, and no file of the index has it",
+                                  quote(name), file.filename().string()));
+    } else if (found->second->path() != file) {
+      wrong.push_back(fmt::format("{} is said to be in {}, and {} has it", quote(name),
+                                  file.filename().string(),
+                                  found->second->path().filename().string()));
+    }
+  }
+  for (const auto& [name, file] : where_) {
+    if (!file_of.contains(name))
+      wrong.push_back(fmt::format("{} has {}, which the index does not name",
+                                  file->path().filename().string(), quote(name)));
+  }
+  if (!wrong.empty())
+    refuse_index(index, "weights.index",
+                 fmt::format("it and its files differ: {}", list_of(wrong, "; ")), of_one_download);
 }
 
 const std::string* Weights::resolve(const std::string& name) const {
@@ -349,11 +409,12 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems,
   check_others(used, rotary, problems);
 }
 
-void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,
-                   const at::Tensor& out) const {
+void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out,
+                   at::ScalarType computed) const {
   if (spec.hf.apart) {
     for (std::int64_t e = 0; e < ranges[0].size; ++e) {
-      load(entry_of(spec, ranges[0].offset + e), {ranges.begin() + 1, ranges.end()}, out[e]);
+      load(entry_of(spec, ranges[0].offset + e), {ranges.begin() + 1, ranges.end()}, out[e],
+           computed);
     }
     return;
   }
@@ -371,6 +432,21 @@ void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,
     slice = slice.narrow(static_cast<std::int64_t>(dim), ranges[dim].offset, ranges[dim].size);
   out.copy_(slice);
   where_.at(*name)->check();
+  const double most = largest_of(slice);
+  if (is_held(most, out.scalar_type()) && is_held(most, computed)) return;
+  const std::string where =
+      fmt::format("{} of {}", quote(*name), where_.at(*name)->path().string());
+  if (std::isfinite(most)) {
+    throw Error(Stage::options, "weights.range", "weights",
+                fmt::format("weights: {} has numbers of up to {:.4g}, which are infinite in the "
+                            "model's precision",
+                            where, most),
+                "write precision = \"bf16\" or \"fp32\"");
+  }
+  throw Error(Stage::options, "weights.not-finite", "weights",
+              fmt::format("weights: {} has numbers that are {}", where,
+                          std::isnan(most) ? "NaN" : "infinite"),
+              "take other weights: all that a model computes from these is NaN or infinite too");
 }
 
 }  // namespace mw

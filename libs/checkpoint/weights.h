@@ -41,8 +41,8 @@ struct Rotary {
 // slices at the same time.
 class Weights {
  public:
-  // Throws Error (options) naming `path`: missing, not valid, an index whose files are not there,
-  // or a folder that leaves open which files are the weights.
+  // Throws Error (options) naming `path`: missing, not valid, an index whose files are not there or
+  // have other tensors than it says, or a folder that leaves open which files are the weights.
   explicit Weights(const std::filesystem::path& path);
 
   // Compares the files with the parameters: tensors that are missing, that have another shape, and
@@ -53,13 +53,19 @@ class Weights {
              const Rotary& rotary = {}) const;
 
   // Copies the slice `ranges` (one for each dim of spec.shape) into `out`, of that slice's shape,
-  // converting to its dtype. `check` must have passed.
-  void load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out) const;
+  // converting to its dtype. `check` must have passed. Throws Error (options) for numbers that are
+  // NaN or infinite (weights.not-finite), or become infinite in that dtype or in `computed`, in
+  // which the model computes (weights.range).
+  void load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out,
+            at::ScalarType computed = at::kDouble) const;
 
  private:
   // Tensors that no parameter takes.
   void check_others(const std::set<std::string>& used, const Rotary& rotary,
                     Problems& problems) const;
+  // Holds what an index says to the tensors that its files have.
+  void check_index(const std::filesystem::path& index,
+                   const std::map<std::string, std::filesystem::path>& file_of) const;
   // Whether a tensor of this name is the embedding once more.
   bool is_embedding(const std::string& name, const std::set<std::string>& used) const;
   // The file's name for it, which may have, or lack, a leading "model." or "transformer.".
@@ -69,6 +75,10 @@ class Weights {
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, const SafetensorsFile*> where_;
 };
+
+// The largest number without its sign; NaN where any number is. In one pass, without a tensor of
+// that size.
+double largest_of(const at::Tensor& numbers);
 
 // One entry of a parameter whose entries are tensors of their own (HfName::apart).
 WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry);

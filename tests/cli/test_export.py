@@ -244,6 +244,36 @@ class Export(cases.ProgramCase):
                 self.assertEqual(done.returncode, 2)
                 self.assertIn("config.json: it is " + word, done.stderr)
 
+    def test_weights_that_are_not_finite_are_refused_with_their_name(self):
+        self.only("run", "script.lua")
+        given = ("--set", "weights=out", "--set", "export=nil")
+        name = "model.layers.1.self_attn.k_proj.weight"
+        whole = tensors(self.out)
+        for number, words in ((np.nan, "NaN"), (np.inf, "infinite")):
+            wrong = {key: value.copy() for key, value in whole.items()}
+            wrong[name][3, 5] = number
+            safetensors.numpy.save_file(wrong, self.out / "model.safetensors")
+            for verb, more in (("logits", ("-o", "logits.safetensors")), ("run", ("--set", "on_nan=continue")), ("verify", ()),
+                               ("run", ("--set", "plan={zero{2, stage=3}, tp(2)}"))):
+                with self.subTest(verb=verb, words=words):
+                    error = self.refused(2, "weights.not-finite weights", verb, "script.lua", *given, *more)
+                    self.assertIn(name, error["message"])
+                    self.assertIn(words, error["message"])
+            self.assertFalse((self.folder / "logits.safetensors").exists())
+
+    def test_logits_that_are_not_finite_are_no_file(self):
+        self.only("run", "script.lua")
+        large = tensors(self.out)
+        large["model.norm.weight"][:] = 6e4
+        safetensors.numpy.save_file(large, self.out / "model.safetensors")
+        given = ("--set", "weights=out", "--set", "export=nil", "-o", "logits.safetensors")
+        self.only("logits", "script.lua", *given)
+        (self.folder / "logits.safetensors").unlink()
+        large["lm_head.weight"][:] = 6e4
+        safetensors.numpy.save_file(large, self.out / "model.safetensors")
+        self.refused(1, "logits.not-finite", "logits", "script.lua", *given, "--set", "precision=fp16")
+        self.assertFalse((self.folder / "logits.safetensors").exists())
+
     def test_logits_do_not_depend_on_the_mix(self):
         def logits(*settings):
             self.only("logits", "script.lua", "-o", "logits.safetensors", *settings)

@@ -3,8 +3,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <limits>
 
 #include "checkpoint/hf_export.h"
 #include "support/problems.h"
@@ -148,6 +150,13 @@ TEST_CASE("config.json is held to the model, key by key") {
         "none");
   CHECK_THAT(found(R"({"model_type": "qwen2"})"),
              Catch::Contains("\"qwen2\"") && Catch::Contains("llama or mistral"));
+  for (const char* without :
+       {R"({"num_hidden_layers": 4, "rope_theta": 5e5, "rms_norm_eps": 1e-5})",
+        R"({"model_type": null, "num_hidden_layers": 4})", "{}"})
+    CHECK_THAT(found(without), Catch::Contains("does not say the model_type") &&
+                                   Catch::Contains("llama or mistral") &&
+                                   !Catch::Contains("rope_theta"));
+  CHECK_THAT(found(R"({"model_type": ["llama"]})"), Catch::Contains("model_type is [\"llama\"]"));
   const std::string wrong =
       found(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_act": "gelu",
                 "sliding_window": 64})");
@@ -303,6 +312,74 @@ TEST_CASE("a folder with an index is one checkpoint") {
   folder.write("model.safetensors.index.json", "nonsense");
   CHECK(opened(folder.path()) == "weights.index weights");
   CHECK(opened(folder.path() / "none") == "file.missing weights");
+}
+
+TEST_CASE("an index that is not of its files is refused, with the tensor and the files") {
+  TemporaryFolder folder;
+  mw::write_safetensors(folder.path() / "m-1.safetensors",
+                        {{"a", at::ones({2})}, {"b", at::ones({2})}});
+  mw::write_safetensors(folder.path() / "m-2.safetensors", {{"c", at::zeros({2})}});
+  const auto refused = [&](const std::string& map) {
+    folder.write("model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
+    try {
+      const mw::Weights weights(folder.path());
+    } catch (const mw::Error& error) {
+      return mw::test::codes(error.problems()) + ": " + error.what();
+    }
+    return std::string("none");
+  };
+  const auto says = [&](const std::string& map, const char* code, const char* what) {
+    const std::string said = refused(map);
+    CHECK_THAT(said, Catch::StartsWith(code));
+    CHECK_THAT(said, Catch::Contains(what));
+  };
+  const std::string a = R"("a": "m-1.safetensors")", b = R"(, "b": "m-1.safetensors")",
+                    c = R"(, "c": "m-2.safetensors")";
+  CHECK(refused(a + b + c) == "none");
+  says(a + R"(, "b": "m-2.safetensors")" + c, "weights.index",
+       "\"b\" is said to be in m-2.safetensors, and m-1.safetensors");
+  says(a + b + c + R"(, "d": "m-2.safetensors")", "weights.index",
+       "\"d\" is said to be in m-2.safetensors, and no file");
+  says(a + c, "weights.index", "m-1.safetensors has \"b\", which the index");
+  says(a + b + R"(, "c": "m-3.safetensors")", "file.missing", "m-3.safetensors (for \"c\")");
+  says(a + R"(, "b": "")" + c, "weights.index", "says no file for \"b\"");
+}
+
+TEST_CASE("numbers that are not finite, or not in the model's precision, are no weights") {
+  TemporaryFolder folder;
+  const at::Tensor fine = at::full({2, 3}, 60000.0);
+  const auto loaded = [&](double number, at::ScalarType to, at::ScalarType computed) {
+    at::Tensor tensor = fine.clone();
+    tensor[1][2] = number;
+    mw::write_safetensors(folder.path() / "w.safetensors", {{"a", fine}, {"b", tensor}});
+    const mw::Weights weights(folder.path());
+    const auto part = [&](const char* name, std::int64_t from) {
+      const at::Tensor out = at::empty({1, 3}, to);
+      weights.load(spec("x", {2, 3}, {name}), {{from, 1}, {0, 3}}, out, computed);
+    };
+    part("a", 1);
+    part("b", 0);  // a rank looks at what it keeps
+    return mw::test::thrown([&] { part("b", 1); });
+  };
+  const double infinite = std::numeric_limits<double>::infinity();
+  for (const double number : {std::nan(""), infinite, -infinite})
+    CHECK(loaded(number, at::kDouble, at::kFloat) == "weights.not-finite weights");
+  CHECK(loaded(65519, at::kHalf, at::kHalf) == "none");
+  CHECK(loaded(-65520, at::kHalf, at::kHalf) == "weights.range weights");
+  CHECK(loaded(65520, at::kFloat, at::kHalf) == "weights.range weights");  // a master is read
+  CHECK(loaded(1e38, at::kBFloat16, at::kBFloat16) == "none");
+
+  mw::ExportSettings settings;
+  settings.folder = folder.path() / "out";
+  mw::WeightSpec one = spec("x", {2, 3}, {"x"});
+  one.stored_shape = one.shape;
+  mw::HfExport out(settings, {one}, {0}, std::nullopt);
+  out.begin();
+  mw::HfExport::Part part(out, 0);
+  for (const double number : {std::nan(""), infinite})
+    CHECK(mw::test::thrown([&] {
+            part.write("x", at::full({2, 3}, number));
+          }) == "export.not-finite export");
 }
 
 TEST_CASE("of several files of a folder those count that transformers takes") {

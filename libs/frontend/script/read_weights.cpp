@@ -64,12 +64,13 @@ void read_weights(const Values& values, Experiment& experiment, Problems& proble
     // What config.json says is nearer to the cause than the shapes that follow from it.
     const std::vector<WeightSpec> specs = weight_specs(*experiment.plan->graph);
     if (found.empty()) experiment.weights->check(specs, found, rotary);
-    experiment.fill = [weights = experiment.weights, specs](const Value& parameter,
-                                                            const std::vector<Range>& part,
-                                                            const at::Tensor& out) {
+    const at::ScalarType computed = scalar_type(experiment.plan->programs.front().dtype);
+    experiment.fill = [weights = experiment.weights, specs, computed](
+                          const Value& parameter, const std::vector<Range>& part,
+                          const at::Tensor& out) {
       weights->load(*std::find_if(specs.begin(), specs.end(),
                                   [&](const WeightSpec& s) { return s.name == parameter.name; }),
-                    part, out);
+                    part, out, computed);
     };
     problems.add(found);
   } catch (const Error& error) {
