@@ -106,6 +106,7 @@ class Describer {
   }
 
   Json answer(const Json& question) {
+    if (question.contains("write")) return writable(question["write"]);
     if (question.contains("describe")) return described(question["describe"]);
     if (question.contains("plan")) return planned(question["plan"]);
     return priced(question["price"]);
@@ -125,6 +126,22 @@ class Describer {
     one["problems"] = json_of(problems.list());
     for (const Json& step : one["steps"]) steps_.push_back(step);
     return one;
+  }
+
+  // Whether these files may be written: true, or Error. Each is asked for by -o.
+  Json writable(const Json& files) const {
+    std::vector<OutputFile> outputs;
+    for (const Json& file : files) outputs.push_back({"-o", file, OutputKind::description});
+    std::vector<std::pair<std::string, std::string>> inputs;
+    const auto add = [&](const char* what, const std::string& path) {
+      if (!path.empty()) inputs.emplace_back(what, path);
+    };
+    for (const std::string& file : arguments_.from) add("a file of --from", file);
+    for (const Json& step : steps_) add("the script of a measured step", step["script"]);
+    add("the file of --cluster", arguments_.cluster);
+    add("the file of --stack", arguments_.stack);
+    check_outputs(outputs, inputs);
+    return true;
   }
 
   static constexpr const char* chunk = "the bases";  // the name of these statements
@@ -258,7 +275,8 @@ int describe_cluster(const CalibrateArguments& arguments, Output& output) {
                                .needs = "python3 and numpy"},
                               describer.request(),
                               [&](const Json& question) { return describer.answer(question); });
-  for (const Json& file : made["files"]) write_output({"-o", file[0], OutputKind::any}, file[1]);
+  for (const Json& file : made["files"])
+    write_output({"-o", file[0], OutputKind::description}, file[1]);
   output.result(made["result"]);
   if (!output.json()) output.text(made["text"]);
   return 0;

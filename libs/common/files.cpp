@@ -105,6 +105,10 @@ KindOfOutput about(OutputKind kind) {
       return {"calibration", [](Head head) {
                 return head.starts_with("{\n \"schema\": \"meshwright.calibration/");
               }};
+    case OutputKind::description:
+      return {"description of calibrate --from", [](Head head) {
+                return head.starts_with("-- What `meshwright calibrate --from` made of ");
+              }};
     case OutputKind::logits:  // behind the length of the header
       return {"file of logits", [](Head head) {
                 return head.substr(std::min<std::size_t>(8, head.size()))

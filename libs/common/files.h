@@ -28,7 +28,17 @@ Json json_in(std::string_view text);
 Json read_json(const std::filesystem::path& file);
 
 // What a command writes where its user says. `any`: whoever writes it has made sure of the rest.
-enum class OutputKind { page, drawing, trace, runs_table, schedule, calibration, logits, any };
+enum class OutputKind {
+  page,
+  drawing,
+  trace,
+  runs_table,
+  schedule,
+  calibration,
+  description,
+  logits,
+  any
+};
 
 struct OutputFile {
   std::string asked_by;  // an option such as "--svg"

@@ -264,13 +264,13 @@ end
         self.put({"good.txt": good, "log.lua": good, "cut.txt": "".join(lines[:-4]),
                   "unknown.txt": good.replace(GPU, "NVIDIA Graphics Device"), "part.txt": good.replace(GPU, "NVIDIA GH100")})
         self.assertEqual(self.refused("good.txt", "./good.txt", "-o", "mine.lua"), ["calibration.twice --from"])
-        self.assertEqual(self.refused("log.lua", "-o", "log.lua", "--overwrite"), ["calibration.output -o"])
+        self.assertEqual(self.refused("log.lua", "-o", "log.lua", "--overwrite"), ["file.write"])
         self.assertEqual((self.folder / "log.lua").read_text(), good)
         self.steps([{"step": 1}, {"step": 1.1}])
         base = ["--cluster", "dgx-h100", "--stack", "megatron-core"]
         self.assertEqual(self.refused("steps.json", *base, "-o", "mine.lua"), ["calibration.twice --from"])
         self.steps([{"step": 1}])
-        self.assertEqual(self.refused("steps.json", *base, "-o", "step.lua", "--overwrite"), ["calibration.output -o"])
+        self.assertEqual(self.refused("steps.json", *base, "-o", "step.lua", "--overwrite"), ["file.write"])
         self.assertEqual(self.refused("good.txt", "-o", "none/mine.lua"), ["calibration.output -o"])
         self.assertFalse((self.folder / "none").exists())
         self.assertEqual(self.refused(".", "-o", "mine.lua"), ["calibration.log --from"])
@@ -281,6 +281,19 @@ end
             with self.subTest(name):
                 [doubt] = self.described(name, "--cluster", "dgx-h100", "-o", name + ".lua")["doubts"]
                 self.assertIn(words, doubt)
+
+    def test_only_descriptions_that_it_has_made_are_replaced(self):
+        self.put({"good.txt": h100_logs()["all_reduce-1.txt"], "mine.lua": GUESSED, "empty.lua": "", "own-stack.lua": GUESSED})
+        self.steps([{"step": 1}])
+        for more in ((), ("--overwrite",)):
+            self.assertEqual(self.refused("good.txt", "-o", "mine.lua", *more), ["page.foreign"])
+            # The file of the stack too, which no option names.
+            self.assertEqual(self.refused("steps.json", "--cluster", "dgx-h100", "--stack", "megatron-core", "-o", "own.lua", *more),
+                             ["page.foreign"])
+        for name in ("mine.lua", "own-stack.lua"):
+            self.assertEqual((self.folder / name).read_text(), GUESSED)
+        self.described("good.txt", "-o", "empty.lua", "--overwrite")
+        self.described("good.txt", "-o", "empty.lua", "--overwrite")
 
     def test_problems_name_what_the_user_wrote(self):
         self.steps([{"step": 1, "set": ["batch=x"]}, {"step": 1, "set": ["plan[1].ways=16", "microbatch=1"]}])

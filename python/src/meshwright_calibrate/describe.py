@@ -16,7 +16,6 @@ from meshwright_calibrate.problems import Problems
 from meshwright_calibrate.steps import (
     fit_steps,
     is_explained,
-    is_same_file,
     refuse_repeated,
     refuse_unexplained,
 )
@@ -159,24 +158,22 @@ class Describer:
             hint = f"make it first, or -o {self.name}"
             self.refuse("calibration.output", "-o", file, f"there is no folder {folder}", hint)
         else:
-            self.check_output(file)
-            if self.steps:
-                self.check_output(self.stack_file)
+            self.check_outputs([file, self.stack_file] if self.steps else [file])
 
-    def check_output(self, file: str) -> None:
-        """Refuses a file that is an input, or is there already."""
-        request = self.request
-        inputs = [given["file"] for given in request["from"]] + [
-            step["script"] for step in self.steps
-        ]
-        if any(is_same_file(file, one) for one in [*inputs, request["cluster"], request["stack"]]):
-            message = f"{file} is an input and would be overwritten"
-            self.refuse("calibration.output", "-o", self.file, message, "another name")
-        elif os.path.exists(file) and not request["overwrite"]:
-            message = f"{file} exists already"
-            self.refuse(
-                "calibration.exists", "-o", self.file, message, "another name, or --overwrite"
-            )
+    def check_outputs(self, files: list[str]) -> None:
+        """Refuses what the program writes over in no case, such as an input, and, without
+        --overwrite, what is there already."""
+        try:
+            self.ask({"write": files})
+        except Refused as refused:
+            self.problems += refused.problems
+            return
+        for file in files:
+            if os.path.exists(file) and not self.request["overwrite"]:
+                message = f"{file} exists already"
+                self.refuse(
+                    "calibration.exists", "-o", self.file, message, "another name, or --overwrite"
+                )
 
     # What the descriptions begin as.
 
