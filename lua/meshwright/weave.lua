@@ -154,7 +154,7 @@ local function wrapped(order, name)
     for number, given in ipairs(request.lanes) do
       local lane = { name = given.name, kind = given.kind, vstage = given.vstage, code = given.code,
         first = 1, last = #given.code }
-      lane.whole = { code = lane.code, facts = core.lane_facts(lane.code), taken = 0, order = taken, number = number,
+      lane.whole = { code = lane.code, facts = core.lane_facts(lane.code, request.axes), taken = 0, order = taken, number = number,
         layers = request.layers }
       lanes[number] = setmetatable(lane, Lane)
     end

@@ -80,7 +80,7 @@ class Passes(ProgramCase):
             { "stream", { axis = "tp" }, "model" } } } }
           plan { tp(2), mine } plan { tp(2), late } plan { tp(2) }"""
         mine, late, without = self.all("plan", self.write(SMALL + own))
-        self.assertEqual([mine["plan"], late["plan"]], ["tp(2) x mine()", "tp(2) x late()"])
+        self.assertEqual([mine["plan"], late["plan"]], ["{ tp(2), mine() }", "{ tp(2), late() }"])
         self.assertEqual(len({mine["plan_hash"], late["plan_hash"], without["plan_hash"]}), 3)
         program = self.call("plan", "--program", self.folder / "script.lua").stdout
         self.assertIn(" on stream model", program)
@@ -130,6 +130,15 @@ class Passes(ProgramCase):
                 self.assertEqual(at, line, message)
                 self.assertIn(hint, said, message)
                 self.assertEqual("} and starts a transfer, and no" in message, '"stream"' in text or '"budget"' in text, message)
+        for text, hint, line in ((each % 'axis = { "ep", "tpp" }', '"tp"', 1), (each % 'axis = "epp", optional = true', '"ep"', 1),
+                                 (each.replace("hoist()", "hoist { over = { axis = 'epp' } }") % 'axis = "ep"', '"ep"', 1),
+                                 ('directives { { "stream", { axis = { "ep", "modle" } }, "side" } }', '"model"', 0)):
+            (code, at, message, said), = self.first_problems(head % text)
+            self.assertIn(code, ("option.choice", "script.argument"), message)
+            self.assertEqual(at, line, message)
+            self.assertIn(hint, said, message)
+        self.only("plan", self.write(SMALL + head % each % 'axis = { "ep", "cp", "zero" }'))
+        self.only("plan", self.write(SMALL + head % each % 'axis = "rows", optional = true'))
         (code, at, message, said), = self.first_problems(head % each % 'code = "strat"')
         self.assertEqual((code, at), ("script.argument", 1), message)
         self.assertIn('"start"', said, message)

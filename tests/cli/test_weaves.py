@@ -78,6 +78,11 @@ class Weaves(ProgramCase):
             ("script.argument", 'mw.weave(function(a) a:has { code = { "wait", "strat" } } end)', 'has.code: there is no code "strat"',
              r'did you mean "start"\?'),
             ("script.argument", 'mw.weave(function(a) a:has { kind = "dispach" } end)', 'has: there is no op of that kind', '"dispatch"'),
+            ("script.argument", 'mw.weave(function(a) a:has { axis = "epp" } end)', 'has: there is no axis "epp"', 'did you mean "ep"'),
+            ("script.argument", 'mw.weave(function(a) a:has { axis = { "ep", "exprts" } } end)', 'no axis "exprts"', '"experts"'),
+            ("script.argument", 'mw.weave(function(a) a:has { axis = "dp*epp" } end)', r'no axis "dp\*epp"', "axes are pp, dp, ep"),
+            ("script.argument", 'mw.weave(function(a) a:has { axis = "rows" } end)', 'no axis "rows"', "pp, dp, ep; .* optional = true"),
+            ("script.argument", take('{ axis = "epp", optional = true }'), 'take: there is no axis "epp"', 'did you mean "ep"'),
             ("script.argument", 'mw.weave(function(a) a:has { piece = "dgard" } end)', 'there is no piece "dgard"', '"dgrad"'),
             ("script.argument", 'mw.weave(function(a) a:has { move = "allgather" } end)', 'there is no move "allgather"', '"all-gather"'),
             ("script.argument", take('{ segment = "x*" }'), r'there is no segment "x\*"', "forward"),
@@ -95,6 +100,11 @@ class Weaves(ProgramCase):
                 self.assertEqual(problems(errors), [problem], errors)
                 self.assertRegex(errors[0]["message"], message)
                 self.assertRegex(errors[0]["hint"], hint)
+
+    def test_axes_that_only_other_plans_have_may_be_asked_for(self):
+        axes = ("dp", "zero", "tp", "cp", "ulysses", "model", "e*", "dp*pp[0,1]", "world", "zero*")
+        text = "".join(f'a:has {{ axis = "{axis}" }} ' for axis in axes) + 'assert(not a:has { axis = "rows", optional = true })'
+        self.only("plan", self.write(HEAD + f"mw.plan(with(mw.weave(function(a, b) {text} end)))"))
 
     def test_conditions_are_those_of_passes(self):
         """Each condition finds in a lane just what a pass finds in the same segment before works are woven."""

@@ -62,6 +62,13 @@ class Forms(unittest.TestCase):
         self.assertGreater(len(list(root.glob("core/src/*/*.cpp"))), 60)
         self.assertEqual(list(findings(root)), [])
 
+    def test_conditions_know_the_axes_that_ship(self):
+        """sp and coshard are no axes: sp asks for cp and ulysses, coshard for none."""
+        root = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
+        text = (root / "libs/frontend/script/instruction_filter.cpp").read_text()
+        known = re.search(r"axes_that_ship\(\) \{.*?names\{(.*?)\}", text, re.DOTALL)[1]
+        self.assertEqual(set(re.findall(r'"(\w+)"', known)), forms(root) - {"sp", "coshard"})
+
     def test_what_names_one_is_found(self):
         for text in ('auto x = "tp";', 'f("takes dp(2) ranks");', "int dp = 1;", "int with_tp;", 'f("no ZeRO stage");',
                      "const auto zero = f();", 'R"(a\nsp())"', 'x = "cp\\n";', "a /* b */ = ep;", "f('\"', \"dp\");"):

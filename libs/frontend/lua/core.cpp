@@ -257,17 +257,25 @@ int core_pass(lua_State* lua) {
 
 // The facts of a lane's instructions, which conditions ask: values of Lua that hold them.
 constexpr const char* lane_type = "meshwright.lane_facts";
-using LaneFacts = std::vector<Json>;
+struct LaneFacts {
+  std::vector<Json> facts;        // of each instruction
+  std::vector<std::string> axes;  // names_of_axes() of the plan's mesh
+};
+const LaneFacts& lane_argument(lua_State* lua) {
+  return *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));
+}
 
 int drop_lane(lua_State* lua) {
   static_cast<LaneFacts*>(luaL_checkudata(lua, 1, lane_type))->~LaneFacts();
   return 0;
 }
 
-// lane_facts({ facts of an instruction, … }) -> what the next two take
+// lane_facts({ facts of an instruction, … }, { name of an axis, … }) -> what the next two take
 int core_lane_facts(lua_State* lua) {
   Json list = to_json(lua, 1, "lane");  // an object without a key where the lane is empty
-  LaneFacts facts(std::move_iterator(list.begin()), std::move_iterator(list.end()));
+  LaneFacts facts;
+  facts.facts.assign(std::move_iterator(list.begin()), std::move_iterator(list.end()));
+  for (const Json& axis : to_json(lua, 2, "lane")) facts.axes.push_back(axis.get<std::string>());
   new (lua_newuserdata(lua, sizeof(LaneFacts))) LaneFacts(std::move(facts));
   if (luaL_newmetatable(lua, lane_type) != 0) {
     lua_pushcfunction(lua, drop_lane);
@@ -282,9 +290,12 @@ int core_lane_facts(lua_State* lua) {
 // none: nil, and the known kind of ops that is nearest to a misspelt one, if any. `what` names the
 // caller in messages.
 int core_lane_find(lua_State* lua) {
-  const auto& facts = *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));
+  const auto& [facts, axes] = lane_argument(lua);
   const std::string what = luaL_checkstring(lua, 2);
   const auto filter = InstructionFilter::of_call(to_json(lua, 3, what), what);
+  if (const auto unknown = filter.unknown_axis(axes))
+    throw Error(Stage::script, "script.argument", "", what + ": " + unknown->message,
+                unknown->hint);
   const bool last = lua_toboolean(lua, 6) != 0;
   const auto from = std::max<lua_Integer>(1, luaL_checkinteger(lua, 4));
   const auto to = std::min<lua_Integer>(std::ssize(facts), luaL_checkinteger(lua, 5));
@@ -308,7 +319,7 @@ int core_lane_find(lua_State* lua) {
 
 // lane_nothing(facts, condition) -> the condition's text, and why it takes no instruction
 int core_lane_nothing(lua_State* lua) {
-  const auto& facts = *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));
+  const std::vector<Json>& facts = lane_argument(lua).facts;
   const auto filter = InstructionFilter::of_call(to_json(lua, 2, "take"), "take");
   const std::string why = filter.why_nothing([&](const InstructionFilter::Visit& visit) {
     for (const Json& one : facts) visit(one);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace mw {
 
 // The names of the facts that scripts see of an instruction (InstructionFacts).
 const std::vector<std::string>& names_of_facts();
+std::vector<std::string> names_of_axes(const Mesh& mesh);
 // What they see as the segment of one (kind_in_scripts).
 const std::vector<std::string>& kinds_of_segments();
 
@@ -33,6 +35,11 @@ class InstructionFilter {
   // The kind in `known` that is nearest to one which a condition names and which is not there; ""
   // where no condition names such a kind, or none is near.
   std::string misspelt_kind(const std::vector<std::string>& known) const;
+  // What is wrong with an axis that is neither one of the plan's nor of a strategy that ships: a
+  // pass or a weave for any plan may ask for those that this one lacks. An optional condition may
+  // also name an axis that no name is near to, of a strategy that only other plans have. Nothing
+  // where all names are right.
+  std::optional<Problem> unknown_axis(const std::vector<std::string>& of_plan) const;
   // False if the instruction's own fields say already that it is not taken, so that its facts,
   // which cost more, need not be asked for.
   bool may_take(const Instruction& instruction) const;

@@ -102,13 +102,21 @@ void visit_all(const std::vector<Program>& programs, const InstructionFilter::Vi
   }
 }
 
-// Refuses a pass one of whose conditions takes no instruction in any stage's program.
+// Refuses a pass one of whose conditions takes no instruction in any stage's program, or names an
+// axis that there is nowhere.
 void refuse_unmatched(const std::string& name, const Outcome& outcome,
                       const std::vector<Program>& programs) {
   for (const auto& [where, one] : outcome.asked) {
     const bool any = std::any_of(one.took.begin(), one.took.end(),
                                  [](const auto& stage) { return stage.second > 0; });
-    if (any || one.filter.optional()) continue;
+    if (any || one.filter.optional()) {
+      auto unknown = one.filter.unknown_axis(names_of_axes(programs.front().mesh));
+      if (!unknown) continue;
+      unknown->message = fmt::format("the pass \"{}\": {}", name, unknown->message);
+      unknown->key = one.key;
+      unknown->place = one.place;
+      throw Error(std::move(*unknown));
+    }
     Problem problem{Stage::plan, "pass.matches", one.key,
                     fmt::format("the pass \"{}\" moves what matches {}, and no instruction does",
                                 name, one.filter.text()),
@@ -413,6 +421,8 @@ class PassCall {
       const auto whole = whole_number(value);
       if (key == "over") {
         found.over = InstructionFilter::of_call(value, "over");
+        if (const auto unknown = found.over->unknown_axis(names_of_axes(code_.program().mesh)))
+          throw wrong("over: " + unknown->message, unknown->hint);
       } else if (key == "by" && whole && *whole >= 0 && *whole < 1 << 30) {
         found.most = static_cast<int>(*whole);
       } else if (!key.starts_with("$")) {
