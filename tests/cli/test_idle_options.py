@@ -54,6 +54,19 @@ class IdleOptions(ProgramCase):
                 self.assertIn("stages  2", text)
                 self.assertEqual("does not use times with that many stages" in text, idle, text)
 
+    def test_what_a_precision_leaves_without_effect_says_so(self):
+        """A note: a sweep over precisions may have such a key in its base."""
+        for key, value, idle in (("loss_scale", "1024", ("fp64", "fp32", "bf16")), ("loss_scale", '"dynamic"', ("fp64", "fp32", "bf16")),
+                                 ("reductions", '"fp32"', ("fp64", "fp32")), ("main_gradients", '"fp32"', ("fp64", "fp32")),
+                                 ("reductions", '"compute"', ()), ("main_gradients", '"compute"', ())):
+            head = HEAD.replace("steps = 1 }", f"steps = 1, {key} = {value}, precision = PRECISION }}")
+            kinds = ("fp64", "fp32", "bf16", "fp16")
+            text = "".join(f'PRECISION = "{one}" plan {{}}\n' for one in kinds)
+            plans = self.all("plan", self.write(head + text))
+            for one, plan in zip(kinds, plans, strict=True):
+                with self.subTest(key=key, value=value, precision=one):
+                    self.assertEqual(any(note.startswith(f"{key}: ") for note in plan.get("notes", [])), one in idle, plan.get("notes"))
+
     def test_of_several_strategies_all_are_told_alike(self):
         done = self.call("plan", self.write(HEAD + """plan({ pp { 2, schedule = "own.csv", times = { 1, 1, 1 } },
           zero { 2, stage = 1, prefetch = 9 }, sp { 2, form = "ulysses", balance = "zigzag" } })"""), "--json")
