@@ -7,6 +7,7 @@
 #include <cctype>
 #include <set>
 
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -14,20 +15,24 @@ namespace {
 
 constexpr std::size_t longest_label = 60, longest_file = 48, longest_number = 10;
 
+// An entry of a plan.
+bool is_strategy(const Json& value) {
+  return value.is_object() && value.value("plugin", Json()).is_string();
+}
+
 bool is_made(const Json& value) {
-  return value.is_object() && (value.contains("plugin") || value.contains("kind"));
+  return value.is_object() && value.contains("kind");
 }
 
 std::string made_label(const Json& value) {
   std::string inside, name;
   const auto add = [&](const std::string& text) { inside += inside.empty() ? text : ", " + text; };
-  if (value.contains("ways")) add(value_label(value["ways"]));
   for (const auto& [key, item] : value.items()) {
-    if (key == "plugin" || key == "kind") {
+    if (key == "kind") {
       name = item.is_string() ? item.get<std::string>() : json_text(item);
     } else if (key == unnamed_key) {
       add(value_label(item));
-    } else if (!key.starts_with('$') && key != "ways") {
+    } else if (!key.starts_with('$')) {
       add(key + "=" + value_label(item));
     }
   }
@@ -47,7 +52,7 @@ std::vector<Json> what_differs(const std::vector<Json>& values) {
   for (const auto& each : values.front().items()) {
     const std::string& key = each.key();
     const Json& item = each.value();
-    if (key == "kind" || key == "plugin") continue;
+    if (key == "kind") continue;
     const bool alike = std::all_of(values.begin(), values.end(), [&](const Json& value) {
       return value.contains(key) && without_hidden(value.at(key)) == without_hidden(item);
     });
@@ -62,14 +67,14 @@ std::vector<Json> what_differs(const std::vector<Json>& values) {
 std::string value_label(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (is_function(value)) return "function " + value.value(code_key, "").substr(0, 6);
+  if (is_strategy(value)) return entry_name(value);
   if (is_made(value)) return cut(made_label(value));
-  if (value.is_structured() && value.empty()) return "one rank";
+  if (value.is_structured() && value.empty()) return mix_text({});
   if (value.is_array()) {
-    const bool plan = std::all_of(value.begin(), value.end(), is_made);
-    std::string text;
-    for (const Json& item : value)
-      text += (text.empty() ? "" : plan ? " x " : ", ") + value_label(item);
-    return plan ? text : cut("{" + text + "}");
+    std::vector<std::string> texts;
+    for (const Json& item : value) texts.push_back(value_label(item));
+    if (std::all_of(value.begin(), value.end(), is_strategy)) return mix_text(texts);
+    return cut("{" + join(texts) + "}");
   }
   if (value.is_object()) {
     std::string text;

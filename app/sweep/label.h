@@ -8,8 +8,7 @@
 
 namespace mw {
 
-// 3, full, name(ways, option=3) x name(ways) of a plan, llama(layers=2, …), one rank (an empty
-// plan).
+// 3, full, a plan's as engine/mix.h has it, llama(layers=2, …).
 std::string value_label(const Json& value);
 // Names for the values of one axis: tables of one kind are told apart by what differs. Equal texts
 // get a number behind them, so that no two are alike.

@@ -1,4 +1,4 @@
-// Trains a small model on the mix dp(2) x tp(2) with the kernel and its plugins alone: no Lua, no
+// Trains a small model on the mix { dp(2), tp(2) } with the kernel and its plugins alone: no Lua, no
 // run file, no command line. train.lua is the same run as a script; both print the same losses.
 #include <fmt/format.h>
 

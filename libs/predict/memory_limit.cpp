@@ -12,6 +12,7 @@
 
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/processes.h"
 #include "meshwright/engine/ranks.h"
@@ -36,11 +37,6 @@ struct Candidate {
   std::int64_t need = 0;
   PlanRequest request;
 };
-
-bool holds_function(const Json& value) {
-  if (is_function(value)) return true;
-  return value.is_structured() && std::any_of(value.begin(), value.end(), holds_function);
-}
 
 class Search {
  public:

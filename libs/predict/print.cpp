@@ -119,14 +119,14 @@ std::string memory(const Prediction& prediction) {
               : "");
 }
 
-// Lists of many numbers in the braces of a mix, {1,2,2,…}, by their first ones.
+// Lists of many numbers in the braces of a mix, { 1, 2, 2, … }, by their first ones.
 std::string abridged(const std::string& mix) {
   constexpr std::size_t most_numbers = 12, shown_numbers = 6;
   std::string text;
   for (std::size_t at = 0; at < mix.size();) {
     const std::size_t open = mix.find('{', at);
     if (open == std::string::npos) return text + mix.substr(at);
-    const std::size_t end = mix.find_first_not_of("0123456789,", open + 1);
+    const std::size_t end = mix.find_first_not_of("0123456789, ", open + 1);
     const bool list = end != std::string::npos && mix[end] == '}';
     const std::string inside = list ? mix.substr(open + 1, end - open - 1) : "";
     const auto numbers =
@@ -139,7 +139,7 @@ std::string abridged(const std::string& mix) {
     std::size_t cut = 0;
     for (std::size_t n = 0; n < shown_numbers; ++n) cut = inside.find(',', cut) + 1;
     text += mix.substr(at, open + 1 - at) + inside.substr(0, cut) +
-            fmt::format("… {} more}}", numbers - shown_numbers);
+            fmt::format(" … {} more }}", numbers - shown_numbers);
     at = end + 1;
   }
   return text;

@@ -243,7 +243,7 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
                {"timeline", timeline_of(prediction)},
                {"limit", memory_limit}};
   // The heading of a page with this plan alone.
-  json["title"] = page_text(plan.mix().size() > 80 ? plan.short_mix() : plan.mix(), 200);
+  json["title"] = page_text(plan.mix().size() > 80 ? plan.mesh.describe() : plan.mix(), 200);
   json["notes"] = Json::array();
   for (const std::string& note : plan.notes) json["notes"].push_back(page_text(note));
   json["memory"] = Json::array();

@@ -60,7 +60,7 @@ struct SearchRequest {
 
 // A candidate that was planned whole: its numbers are those of `plan`.
 struct FoundPlan {
-  std::string plan;  // as scripts have it: "{ pp { 4, schedule = \"1f1b\" }, dp(2), tp(8) }"
+  std::string plan;  // Plan::mix()
   Json entries;      // the same as a table
   std::int64_t microbatch = 1;
   Json recompute, offload;

@@ -321,10 +321,4 @@ Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data,
   return entries;
 }
 
-std::string plan_text(const Json& entries) {
-  std::string text;
-  for (const Json& entry : entries) text += (text.empty() ? "" : ", ") + entry_text(entry);
-  return text.empty() ? "{}" : fmt::format("{{ {} }}", text);
-}
-
 }  // namespace mw

@@ -67,9 +67,6 @@ SearchSpace search_space(const SearchRequest& request);
 // The plan's entries: { { plugin = "dp", ways = 4 }, … }; sides of one way are left out.
 Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data, DataWays split,
                 const InnerSide& inner);
-// As a script has them: "{ dp(4), tp { 8, overlap = true } }".
-std::string plan_text(const Json& entries);
-
 // Divisors of n, ascending.
 std::vector<int> divisors(int n);
 

@@ -40,7 +40,6 @@ int WholePlans::plan(const SearchCandidate& candidate) {
       entries_of(candidate.stages_side < 0 ? nullptr : &space_.stages[candidate.stages_side],
                  candidate.stages, candidate.data < 0 ? nullptr : &space_.data[candidate.data],
                  candidate.split, space_.inner[candidate.inner]);
-  found.plan = plan_text(found.entries);
   found.microbatch = candidate.microbatch;
   found.recompute = space_.policies.at(candidate.policy).recompute.written;
   found.offload = space_.policies.at(candidate.policy).offload.written;
@@ -75,6 +74,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
     places_.erase(candidate.key());
     throw;
   }
+  found.plan = plan->mix();
   found.layers = plan->stage_layers;
   found.measured = nearest_measured(request_.machine->stack().measured, sizes_of(*plan));
   found.predicted.limit_memory(request_.memory);

@@ -11,6 +11,13 @@ bool says_head_dim(const Values& values) {
   return values.has("head_dim") && values.integer("head_dim") > 0;
 }
 
+bool is_usual_head_dim(const Json& values) {
+  if (values.contains("kv_lora_rank")) return false;  // where it has no meaning
+  const std::int64_t width = values["head_dim"].get<std::int64_t>();
+  const std::int64_t heads = values.value("heads", std::int64_t{0});
+  return width == 0 || (heads > 0 && width * heads == values.value("hidden", std::int64_t{0}));
+}
+
 std::int64_t head_width(const Values& values) {
   return says_head_dim(values) ? values.integer("head_dim")
                                : values.integer("hidden") / values.integer("heads");
@@ -53,7 +60,8 @@ void add_attention_option(Options& options) {
           "attention", {"flash", "unfused"},
           "\"unfused\" makes scores and softmax as tensors, and keeps the softmax for backward; "
           "\"flash\", the default, keeps no scores")
-      .optional();
+      .optional()
+      .usual([](const Json& v) { return v["attention"] == "flash"; });
 }
 
 bool is_unfused(const Values& values) {

@@ -22,10 +22,14 @@ void add_decoder_options(Options& options) {
       .range(1, most_heads);
   options.integer("kv_heads", "key and value heads; must divide heads, which they default to")
       .range(1, most_heads)
-      .optional();
+      .optional()
+      .usual([](const Json& v) {
+        return v["kv_heads"] == v.value("heads", Json()) && !v.contains("kv_lora_rank");
+      });
   options.integer("head_dim", "width of a head; 0 or left out: hidden / heads")
       .at_least(0)
-      .optional();
+      .optional()
+      .usual(is_usual_head_dim);
   options.integer("ffn", "width of the feed-forward part").at_least(1);
   options.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
   options.boolean("tied", "the output projection is the embedding's weight").fallback(false);

@@ -58,7 +58,10 @@ class Moe final : public Model, public HfModel {
     add_latent_options(options);
     options.integer("experts", "experts of a layer").range(1, most_experts);
     options.integer("top_k", "experts that a token chooses").range(1, most_experts);
-    options.integer("expert_ffn", "width of an expert; default ffn").at_least(1).optional();
+    options.integer("expert_ffn", "width of an expert; default ffn")
+        .at_least(1)
+        .optional()
+        .usual([](const Json& v) { return v["expert_ffn"] == v.value("ffn", Json()); });
     options
         .integer("shared_experts", "experts that every token goes through, as one of their width")
         .at_least(0)

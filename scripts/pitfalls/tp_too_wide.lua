@@ -26,7 +26,7 @@ local sweep = mw.sweep {
   },
   over = { mix = {
     { name = "tp(8)",        plan = { tp(8) } },
-    { name = "dp(4) x tp(2)", plan = { dp(4), tp(2) } },
+    { name = "{ dp(4), tp(2) }", plan = { dp(4), tp(2) } },
     { name = "dp(8)",        plan = { dp(8) } },
   } },
   same_loss_as = "dp(8)",
@@ -39,7 +39,7 @@ local function bytes(uses)
   return sum
 end
 
-local columns = { ["tp(8)"] = ffn // 8, ["dp(4) x tp(2)"] = ffn // 2, ["dp(8)"] = ffn }
+local columns = { ["tp(8)"] = ffn // 8, ["{ dp(4), tp(2) }"] = ffn // 2, ["dp(8)"] = ffn }
 print("                sent a rank and step, MiB   ffn's columns a rank   peak, MiB   tokens/s: measured   predicted")
 local rows, ran = {}, 0
 for _, cell in ipairs(cells) do
@@ -56,12 +56,12 @@ for _, cell in ipairs(cells) do
 end
 if ran > 0 then sweep:report("runs/tp_too_wide.html") end
 
-local wide, mixed, plain = rows["tp(8)"], rows["dp(4) x tp(2)"], rows["dp(8)"]
+local wide, mixed, plain = rows["tp(8)"], rows["{ dp(4), tp(2) }"], rows["dp(8)"]
 if wide and mixed and plain then
   local function speed(row) return row.speed and (", at %.0f tokens/s"):format(row.speed) or "" end
   print(("Mistake: tp(8) sends %.2f MiB a rank and step, %.2f times what dp(8) sends, and leaves a rank %d of ffn's %d "
     .. "columns%s."):format(wide.sent / 2 ^ 20, wide.sent / plain.sent, wide.columns, ffn, speed(wide)))
-  print(("Cure: dp(8) sends %.2f MiB and holds %.2f in place of %.2f%s; where that does not fit, dp(4) x tp(2) sends %.2f "
+  print(("Cure: dp(8) sends %.2f MiB and holds %.2f in place of %.2f%s; where that does not fit, { dp(4), tp(2) } sends %.2f "
     .. "and holds %.2f%s."):format(plain.sent / 2 ^ 20, plain.peak / 2 ^ 20, wide.peak / 2 ^ 20, speed(plain),
     mixed.sent / 2 ^ 20, mixed.peak / 2 ^ 20, speed(mixed)))
 else

@@ -54,7 +54,7 @@ class CheckpointFiles(ProgramCase):
         self.assertEqual(sorted(os.listdir(self.folder / "ck")), [".lock", "step-00000005", "step-00000006"])
         rows = self.listed()
         self.assertEqual([(row["step"], row["whole"], row["ranks"], row["mix"], row["tokens"]) for row in rows],
-                         [(step, True, 2, "zero{2, stage=3}", step * 32) for step in (5, 6)])
+                         [(step, True, 2, "zero { 2, stage = 3 }", step * 32) for step in (5, 6)])
         self.assertEqual(rows[0]["bytes"], sum(self.file(5, f"rank-{rank:05}.safetensors").stat().st_size
                                                for rank in range(2)))
         self.assertIn("whole", self.call("checkpoints", "ck").stdout)
@@ -362,7 +362,7 @@ class CheckpointFiles(ProgramCase):
         more = ('e.model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 30 }; e.steps = %d; '
                 'e.plan = { dp { %d, hook = dp.powersgd { rank = %d } } }; e.resume = true')
         self.train(more % (2, 2, 1))
-        belongs = "what its reduction hooks have kept is not taken along: it belongs to the ranks of dp{2, hook=powersgd{rank=1}}"
+        belongs = "what its reduction hooks have kept is not taken along: it belongs to the ranks of dp { 2, hook = { kind = \"powersgd\", rank = 1 } }"
         for steps, ways, rank, said in [(3, 2, 1, False), (4, 4, 1, True)]:
             with self.subTest(ways=ways, rank=rank):
                 text, result = self.says(more % (steps, ways, rank))

@@ -19,15 +19,16 @@ end
 """
 # Entries of a plan, and what the mix is called.
 MIXES = {
-    "dp(2), tp(2)": "dp(2) x tp(2)",
+    "dp(2), tp(2)": "{ dp(2), tp(2) }",
     "zero { 4, stage = 1 }": "zero(4)",
-    "zero { 4, stage = 3 }, tp { 2, overlap = false }": "zero{4, stage=3} x tp(2)",
-    'pp { 2, schedule = "zb-h1" }': "pp{2, schedule=zb-h1}",
+    "zero { 4, stage = 3 }, tp { 2, overlap = false }": "{ zero { 4, stage = 3 }, tp(2) }",
+    'pp { 2, schedule = "zb-h1" }': 'pp { 2, schedule = "zb-h1" }',
     'pp { 2, layout = { 1, 3 } }, dp { 2, bucket = "1MiB", overlap = false }':
-        "pp{2, layout={1,3}} x dp{2, bucket=1MiB, overlap=false}",
-    "tp(2), sp()": "tp(2) x sp()",
-    'sp { 2, form = "allgather" }': "sp{2, form=allgather}",
-    "dp { 2, hook = dp.powersgd { rank = 2 } }": "dp{2, hook=powersgd{rank=2}}",
+        '{ pp { 2, layout = { 1, 3 } }, dp { 2, bucket = "1MiB", overlap = false } }',
+    "zero { 2, stage = 2, bucket = 1000 }": 'zero { 2, bucket = "1000B", stage = 2 }',
+    "tp(2), sp()": "{ tp(2), sp() }",
+    'sp { 2, form = "allgather" }': 'sp { 2, form = "allgather" }',
+    "dp { 2, hook = dp.powersgd { rank = 2 } }": 'dp { 2, hook = { kind = "powersgd", rank = 2 } }',
     "": "one rank",
 }
 # Of the experiment above, which keys make it another, and which do not.
@@ -37,6 +38,8 @@ OTHERS = ["seed = 1", "steps = 3", "optimizer = mw.adamw { lr = 2e-3 }", "data =
           "evaluate = { data = mw.synthetic { seed = 9 }, every = 1 }"]
 SAME = ["seed = 0", 'name = "mine"', 'log = "runs/{name}-{hash}.h5"', "overwrite = true", "timeout = 10",
         "schedule = mw.constant {}",
+        *(f"model = mw.llama {{ layers = 4, hidden = 32, heads = 4, ffn = 64, vocab = 64, {more} }}"
+          for more in ("kv_heads = 4", "head_dim = 8", "head_dim = 0", 'attention = "flash"', "kv_heads = 4, tied = false")),
         "optimizer = mw.adamw { lr = 1e-3, betas = { 0.9, 0.95 } }"]
 
 
@@ -46,6 +49,16 @@ class Identity(ProgramCase):
                                                             for plan in MIXES)))
         self.assertEqual([result["plan"] for result in results], list(MIXES.values()))
         self.assertEqual([result["name"] for result in results], list(MIXES.values()))
+        # A name stands in a script for the mix that it names.
+        named = [name for name in MIXES.values() if name != "one rank"]
+        again = self.all("run", self.write(HEAD + "".join(f"mw.plan(e {{ plan = {name}, microbatch = 1 }})\n" for name in named)))
+        self.assertEqual([(one["plan"], one["plan_hash"]) for one in again],
+                         [(one["plan"], one["plan_hash"]) for one in results if one["plan"] != "one rank"])
+
+    def test_names_of_mixes_in_names_of_files(self):
+        plan = self.only("run", self.write(HEAD + """mw.plan(e { plan = { pp { 2, schedule = "zb-h1" }, zero { 2, stage = 3 }, tp(2) },
+          microbatch = 1, log = "runs/{name}.h5" })"""))
+        self.assertEqual(plan["experiment"]["log"], "runs/pp2-schedule=zb-h1-zero2-stage=3-tp2.h5")
 
     def test_hashes(self):
         results = self.all("run", self.write(

@@ -88,7 +88,7 @@ class MemoryLimit(ProgramCase):
         hint, = self.hints(small("train", "dp(4)", limit))
         self.assertIn("zero { 4, stage = 3 }", hint)
         result, = self.obey([hint], [limit])
-        self.assertEqual(result["name"], "zero{4, stage=3}")
+        self.assertEqual(result["name"], "zero { 4, stage = 3 }")
         for one, shards in zip(whole["losses"], result["losses"], strict=True):
             self.assertAlmostEqual(one, shards, delta=1e-5)
 

@@ -135,7 +135,7 @@ class OwnStrategies(ProgramCase):
           e.plan = { two { cols = 2 } } mw.verify(e)
           e.plan = { two { cols = 2, rows = 4 }, mw.plugin "sp" () } mw.verify(e)"""
         first, second = self.verify_all(SMALL + own)
-        self.assertEqual([first["plan"], second["plan"]], ["two{4, cols=2}", "two{8, rows=4, cols=2} x sp()"])
+        self.assertEqual([first["plan"], second["plan"]], ["two { 4, cols = 2 }", "{ two { 8, cols = 2, rows = 4 }, sp() }"])
 
     def test_storage(self):
         own = """local shards = mw.strategy { name = "shards", axis = { role = "data" }, rules = { "batch" },
@@ -240,7 +240,7 @@ class OwnStrategies(ProgramCase):
             (self.folder / name).symlink_to(SOURCE / name)
         small = ("--set", "model.hidden=32", "--set", "model.ffn=40", "--set", "sequence=16", "--set", "data=mw.synthetic{}")
         verified = self.only("verify", "scripts/own_strategy.lua", *small)
-        self.assertEqual((verified["verdict"], verified["plan"]), ("equal", "dp(2) x tp2d(4) x sp()"))
+        self.assertEqual((verified["verdict"], verified["plan"]), ("equal", "{ dp(2), tp2d(4), sp() }"))
         run = self.only("run", "scripts/own_strategy.lua", "--set", "steps=4")
         self.assertLess(run["losses"][-1], run["losses"][0])
         self.sent_as_predicted(run)

@@ -9,9 +9,9 @@ from cases import SOURCE, ProgramCase
 
 # Parameters as published, in billions; ranks; the mix.
 CONFIGURATIONS = {
-    "mixtral-8x22b": (140.6, 128, "pp{8, schedule=interleaved, chunks=7} x zero(8) x tp(2) x sp() x ep(4)"),
-    "deepseek-v3": (671.0, 2048, "pp{16, schedule=dualpipev, layout={" + ",".join(["1"] + ["2"] * 29 + ["1", "1"]) +
-                    "}, weave=hide} x zero(128) x ep{64, imbalance=1.04}"),
+    "mixtral-8x22b": (140.6, 128, '{ pp { 8, chunks = 7, schedule = "interleaved" }, zero(8), tp(2), sp(), ep(4) }'),
+    "deepseek-v3": (671.0, 2048, "{ pp { 16, layout = { " + ", ".join(["1"] + ["2"] * 29 + ["1", "1"]) +
+                    ' }, schedule = "dualpipev", weave = "hide" }, zero(128), ep { 64, imbalance = 1.04 } }'),
 }
 
 # The fullest rank of each plan, in GiB as docs/models.md has them, and whether it fits.

@@ -107,7 +107,7 @@ class ScriptErrors(ProgramCase):
         error, = self.lines(done)
         self.assertEqual((done.returncode, error["code"], error["key"], error["stage"]), (3, "ranks.differ", "ranks", "plan"))
         self.assertEqual(error["message"], "ranks: 16 are asked for, and the plan has 8: dp 2 x tp 4 = 8 ranks")
-        self.assertEqual(error["hint"], "nearest: dp(4) x tp(4), or ranks = 8")
+        self.assertEqual(error["hint"], "nearest: { dp(4), tp(4) }, or ranks = 8")
         self.assertIn("--set ranks=16", done.stderr)
         said = self.said(["mw.plan(e({ tp(4) }, { ranks = 2 }))",          # another than data
                           "mw.plan(e({ dp(4) }, { ranks = 3 }))",          # 8 sequences: no dp(3)
@@ -115,7 +115,7 @@ class ScriptErrors(ProgramCase):
                           "mw.plan(e({ dp(2), zero { 2, stage = 3 } }, { ranks = 8, batch = 16 }))"])
         self.assertEqual([one.split("[")[1] for one in said],
                          ["nearest: tp(2), or ranks = 4]", "nearest: ranks = 4]", "nearest: ranks = 1]",
-                          "nearest: dp(4) x zero{2, stage=3}, or ranks = 4]"])
+                          "nearest: { dp(4), zero { 2, stage = 3 } }, or ranks = 4]"])
         self.assertEqual(self.error(HEAD + "mw.train(e({ dp(2) }, { ranks = 0 }))")["code"], "option.range")
 
     def test_a_tail_call_has_a_line(self):

@@ -201,14 +201,14 @@ class Told(ProgramCase):
         self.assertEqual(shown + left_out, 64)
 
     def test_stages_that_are_alike_share_a_row_and_layouts_are_abridged(self):
-        layout = ",".join(["1"] * 16)
+        layout = ", ".join(["1"] * 16)
         call = f"""{{ plan = {{ pp {{ 16, schedule = "gpipe", layout = {{ {layout} }} }} }}, cluster = h100, batch = 4,
           model = mw.llama {{ layers = 16, hidden = 64, heads = 4, ffn = 128, vocab = 64 }}, sequence = 64 }}"""
         text = self.text(call)
         self.assertIn("stages 1 to 14 ", text)
-        self.assertIn("layout={1,1,1,1,1,1,… 10 more}", text)
+        self.assertIn("layout = { 1, 1, 1, 1, 1, 1, … 10 more }", text)
         plan, = self.plan(call)
-        self.assertIn(f"layout={{{layout}}}", plan["plan"])
+        self.assertIn(f"layout = {{ {layout} }}", plan["plan"])
         self.assertEqual(len(plan["memory"]), 16)
 
     def test_a_setting_of_a_cluster_is_told_by_what_was_typed(self):

@@ -154,7 +154,7 @@ class Trace(ProgramCase):
         self.assertIn("plan.json: written", done.stderr)
         of_plan = json.loads((self.folder / "plan.json").read_text())["traceEvents"]
         self.check([e for e in of_plan if e["ph"] != "C"])
-        self.assertEqual([e["args"]["name"] for e in of_plan if e["name"] == "process_name"], ["pp(2) x dp(2)"])
+        self.assertEqual([e["args"]["name"] for e in of_plan if e["name"] == "process_name"], ["{ pp(2), dp(2) }"])
         named = "process_name"
         self.assertEqual([e for e in of_plan if e["name"] != named], [e for e in of_run if e["name"] != named])
         self.assertIn("dp", {lane for _, lane in self.lanes(of_plan, 1)})
@@ -165,7 +165,7 @@ class Trace(ProgramCase):
         done = self.call("plan", script, "--cluster", "dgx-h100", "--nodes", "1", "--trace", "plan.json")
         self.assertEqual(done.returncode, 0, done.stderr)
         of_plan = json.loads((self.folder / "plan.json").read_text())["traceEvents"]
-        self.assertEqual([e["args"]["name"] for e in of_plan if e["name"] == named], ["pp(2) x dp(2)", "dp(8)"])
+        self.assertEqual([e["args"]["name"] for e in of_plan if e["name"] == named], ["{ pp(2), dp(2) }", "dp(8)"])
         self.assertNotEqual(self.call("plan", script, "--trace", "script.lua/x.json").returncode, 0)
 
     def test_chosen_step_and_prediction_alone(self):

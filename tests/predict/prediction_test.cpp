@@ -166,7 +166,7 @@ TEST_CASE("The printed plan is short and says what matters") {
   INFO(text);
   CHECK(std::count(text.begin(), text.end(), '\n') <= 30);
   for (const char* part :
-       {"dp{2, bucket=64KiB} x tp(4)", "8 ranks", "batch -> dp (dp)", "vocab -> tp (tp)",
+       {"{ dp { 2, bucket = \"64KiB\" }, tp(4) }", "8 ranks", "batch -> dp (dp)", "vocab -> tp (tp)",
         "2 microbatches of 2", "activations", "all-reduce", "gradients", "MFU"}) {
     CHECK(text.find(part) != std::string::npos);
   }

@@ -134,7 +134,7 @@ class PlanPage(ProgramCase):
                         self.assertEqual(browser.value("document.querySelectorAll('.rank').length"), 4)
                         browser.value("{ const s = document.querySelector('select'); s.selectedIndex = 1; "
                                       "s.dispatchEvent(new Event('change')); }")
-                    self.assertIn("dp(2) x tp(2)", browser.value("document.querySelector('.headline').textContent"))
+                    self.assertIn("{ dp(2), tp(2) }", browser.value("document.querySelector('.headline').textContent"))
                     # Each chart can be saved: a click makes a PNG of the canvas' size, on the
                     # page's ground.
                     saved = browser.value(SAVED)

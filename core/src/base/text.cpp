@@ -9,6 +9,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/synonyms.h"
 #include "meshwright/options.h"
 
@@ -256,16 +257,76 @@ std::string lua_text(const Json& value) {
   return "{" + inside + " }";
 }
 
-std::string entry_text(const Json& entry) {
-  const std::string inside = entry.contains("ways") ? json_text(entry.at("ways")) : "";
-  std::string options;
+bool holds_function(const Json& value) {
+  if (is_function(value)) return true;
+  return value.is_structured() && std::any_of(value.begin(), value.end(), holds_function);
+}
+
+namespace {
+
+// What no script's text gives back, by its name or its place.
+std::string function_name(const Json& value) {
+  if (is_function(value)) {
+    const std::string place = value.value(defined_key, "");
+    return "function@" + place.substr(place.rfind('/') + 1);
+  }
+  if (!value.is_structured()) return lua_text(value);
+  std::string inside, name;
+  for (const auto& [key, item] : value.items()) {
+    const bool names = key == "kind" || key == "name" || key == unnamed_key;
+    if (value.is_object() && names && item.is_string()) {
+      if (name.empty() || key == "name") name = item.get<std::string>();
+    } else if (!key.starts_with('$') && !is_function(item)) {
+      if (!inside.empty()) inside += ", ";
+      inside += (value.is_object() ? key + " = " : "") + function_name(item);
+    }
+  }
+  return inside.empty() ? name : fmt::format("{}{{ {} }}", name, inside);
+}
+
+}  // namespace
+
+std::string option_text(const std::string& key, const Json& value) {
+  return key + " = " + (holds_function(value) ? function_name(value) : lua_text(value));
+}
+
+std::string entry_text(const std::string& name, const std::string& ways,
+                       const std::string& options) {
+  if (options.empty()) return fmt::format("{}({})", name, ways);
+  return fmt::format("{} {{ {}{}{} }}", name, ways, ways.empty() ? "" : ", ", options);
+}
+
+namespace {
+
+// `text`: of an option, by its key and value.
+template <class Text>
+std::string entry_with(const Json& entry, const Text& text) {
+  std::string ways, options;
+  for (const char* key : {"ways", unnamed_key})
+    if (ways.empty() && entry.contains(key)) ways = lua_text(entry.at(key));
   for (const auto& [key, value] : entry.items()) {
     if (key == "plugin" || key == "ways" || key.starts_with("$")) continue;
-    options += fmt::format("{}{} = {}", options.empty() ? "" : ", ", key, lua_text(value));
+    options += (options.empty() ? "" : ", ") + text(key, value);
   }
-  const std::string name = entry.at("plugin").get<std::string>();
-  if (options.empty()) return fmt::format("{}({})", name, inside);
-  return fmt::format("{} {{ {}{}{} }}", name, inside, inside.empty() ? "" : ", ", options);
+  return entry_text(entry.at("plugin").get<std::string>(), ways, options);
+}
+
+}  // namespace
+
+std::string entry_text(const Json& entry) {
+  return entry_with(entry, [](const std::string& key, const Json& value) {
+    return key + " = " + lua_text(value);
+  });
+}
+
+std::string entry_name(const Json& entry) {
+  return entry_with(entry, option_text);
+}
+
+std::string mix_text(const std::vector<std::string>& entries) {
+  return entries.empty()       ? "one rank"
+         : entries.size() == 1 ? entries.front()
+                               : fmt::format("{{ {} }}", join(entries));
 }
 
 bool lies_in(const std::string& key, const std::string& table) {

@@ -47,7 +47,7 @@ std::string hash_of_list(const std::vector<Number>& list) {
   return hash_text({reinterpret_cast<const char*>(list.data()), list.size() * sizeof(Number)});
 }
 
-// "dp(2) x tp(4)" -> "dp2-tp4".
+// "{ dp(2), zero { 4, stage = 3 } }" -> "dp2-zero4-stage=3".
 std::string file_name_of(const std::string& name) {
   std::string text;
   bool gap = false;
@@ -58,10 +58,11 @@ std::string file_name_of(const std::string& name) {
   };
   for (std::size_t i = 0; i < name.size(); ++i) {
     const auto c = static_cast<unsigned char>(name[i]);
-    if (c == '(' || c == '{') continue;
-    if (name.compare(i, 3, " x ") == 0) {
-      gap = true;
-      i += 2;
+    if (c == '"' || c == '(') continue;
+    if (c == '{' || c == '=') {  // what is around them in a mix's name is no gap
+      gap = false;
+      if (c == '=') add(name[i]);
+      while (i + 1 < name.size() && name[i + 1] == ' ') ++i;
     } else if (std::isalnum(c) != 0 || c >= 0x80 ||
                std::string_view("_.=+").find(name[i]) != std::string_view::npos) {
       add(name[i]);

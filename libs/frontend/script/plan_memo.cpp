@@ -56,7 +56,7 @@ PlanMemo::Plans PlanMemo::plan(const std::string& key, const std::function<Plans
 namespace {
 
 // Ranks of the strategy's own axes: 1 where it borrows all that it has.
-std::int64_t ways_of(const StrategyChoice& choice) {
+std::int64_t own_ranks(const StrategyChoice& choice) {
   std::int64_t ways = 1;
   for (const AxisRequest& axis : choice.axes) ways *= axis.borrow.empty() ? axis.ways : 1;
   return ways;
@@ -89,7 +89,7 @@ std::string nearest_mix(std::int64_t expected, const Plan& plan) {
   const std::vector<StrategyChoice>& all = plan.request.strategies;
   for (const bool data : {true, false}) {
     for (std::size_t place = 0; place < all.size(); ++place) {
-      const std::int64_t own = ways_of(all[place]), others = plan.ranks() / own;
+      const std::int64_t own = own_ranks(all[place]), others = plan.ranks() / own;
       if (splits_data(all[place]) != data || own == 1 || !all[place].with_ways ||
           expected % others != 0)
         continue;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "meshwright/choice.h"
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "script/script_strategy.h"
@@ -47,31 +48,11 @@ const Registration& strategy_named(const std::string& name, Catalog& catalog, bo
   return catalog.find(Kind::strategy, name);
 }
 
-// A value of an option as names of mixes have it: zb-h1, 8MiB, {3,2}, powersgd{rank=2}.
-std::string value_in_name(const Option& option, const Json& value) {
-  if (option.type == OptionType::bytes && value.is_number()) {
-    std::string text = format_bytes(value.get<double>());
-    std::erase(text, ' ');
-    return text;
-  }
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_float()) return format_number(value.get<double>());
-  if (is_function(value)) {
-    const std::string place = value.value(defined_key, "");
-    return "function@" + place.substr(place.rfind('/') + 1);
-  }
-  if (!value.is_structured()) return json_text(value);
-  std::string inside, name;
-  for (const auto& [key, item] : value.items()) {
-    const bool names = key == "kind" || key == "name" || key == unnamed_key;
-    if (value.is_object() && names && item.is_string()) {
-      if (name.empty() || key == "name") name = item.get<std::string>();
-    } else if (!key.starts_with('$') && !is_function(item)) {
-      if (!inside.empty()) inside += ",";
-      inside += (value.is_object() ? key + "=" : "") + value_in_name(Option{}, item);
-    }
-  }
-  return inside.empty() && !name.empty() ? name : fmt::format("{}{{{}}}", name, inside);
+// A size as a script would write it: 1048576 as "1MiB", where that is not less exact.
+Json written_size(const Json& bytes) {
+  std::string text = format_bytes(bytes.get<double>());
+  std::erase(text, ' ');
+  return parse_bytes(text) == bytes ? Json(text) : bytes;
 }
 
 bool is_usual(const Option& option, const Json& value) {
@@ -113,18 +94,19 @@ Json in_one_form(const Option& option, const Json& given, const std::string& pat
   return form.size() == 1 ? Json(choice->name) : form;
 }
 
-// StrategyChoice::differs.
+// StrategyChoice::differs, by the options' names, as scripts' tables are.
 std::string what_differs(const Options& options, const Values& values) {
-  std::string text;
+  std::map<std::string, std::string> texts;
   for (const Option& option : options.list()) {
     const bool ways = option.name == options.positional() && option.type == OptionType::integer;
     if (ways || !values.has(option.name)) continue;
     const Json& value = values.at(option.name);
-    if (value.is_null()) continue;
-    if (is_usual(option, value)) continue;
-    text +=
-        fmt::format("{}{}={}", text.empty() ? "" : ", ", option.name, value_in_name(option, value));
+    if (value.is_null() || is_usual(option, value)) continue;
+    const bool size = option.type == OptionType::bytes && value.is_number();
+    texts[option.name] = option_text(option.name, size ? written_size(value) : value);
   }
+  std::string text;
+  for (const auto& [name, own] : texts) text += (text.empty() ? "" : ", ") + own;
   return text;
 }
 

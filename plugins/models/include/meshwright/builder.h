@@ -185,6 +185,8 @@ class Builder {
 
 // Whether the option head_dim says a width: not if it is left out or 0.
 bool says_head_dim(const Values& values);
+// Whether head_dim is what it would be if it were left out (Option::usual).
+bool is_usual_head_dim(const Json& values);
 // The width of a head: the option head_dim, or else hidden / heads.
 std::int64_t head_width(const Values& values);
 // The option `attention`, "flash" or "unfused", and whether a model's values say "unfused".
