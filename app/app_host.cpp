@@ -20,6 +20,7 @@
 #include "lua/script.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/plugin_faults.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -89,9 +90,9 @@ std::string AppHost::list_of(const std::vector<Json>& rows) const {
 namespace {
 
 // Throws Error with what is wrong with the options --what-if, before anything is planned.
-void check_what_if(const Json& asked, const Json& table) {
+void check_what_if(const Json& asked, const Json& table, Catalog& catalog) {
   try {
-    knobs_of(asked, table);
+    knobs_of(asked, table, catalog);
   } catch (const Error& error) {
     std::vector<Problem> problems = error.problems();
     for (Problem& problem : problems) problem.place = "--what-if";
@@ -144,7 +145,7 @@ std::vector<Verb> AppHost::verbs() const {
            "parameter at which they part, and whether rounding explains it.",
            2},
           {"search", "Recommends a plan for a model on a cluster, and says why.", 1},
-          {"what_if", "Plans and prices the experiment with one number after another changed.", 1}};
+          {"what_if", "Plans and prices the experiment with one value after another changed.", 1}};
 }
 
 std::string AppHost::failure_of(const std::string& verb) const {
@@ -195,6 +196,28 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
+  try {
+    return answer(verb, experiments, function);
+  } catch (const Error& error) {
+    say_faults(error.problems());
+    throw;
+  }
+}
+
+std::vector<std::string> AppHost::say_faults(const std::vector<Problem>& said) {
+  std::vector<std::string> faults = take_plugin_faults(said);
+  for (const std::string& fault : faults)
+    if (output_.says_first(fault)) output_.warn(tried_and_broke(fault));
+  return faults;
+}
+
+void AppHost::give(Json& result) {
+  if (const auto faults = say_faults({}); !faults.empty()) result["faults"] = faults;
+  output_.result(result);
+}
+
+Json AppHost::answer(const std::string& verb, const std::vector<Json>& experiments,
+                     const CallFunction& function) {
   if (options_.sweeps && verb == "train") refuse_without_sweep();
   ReadContext context = context_with(function);
   const bool runs = verb != "plan" && verb != "prove" && verb != "search" && verb != "what_if";
@@ -209,7 +232,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if (options_.instead) options_.instead(read);
   for (Experiment& each : read) each.force = each.force || options_.force;
   if (verb == "plan" && !options_.what_if.empty())
-    check_what_if(options_.what_if, experiments.front());
+    check_what_if(options_.what_if, experiments.front(), plugins_);
   if (processes_ != nullptr) agree_on(*processes_, verb, read);
   Json result;
   if (verb == "compare") {
@@ -234,7 +257,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
       result["reason"].is_string())
     output_.warn("error: " + result["reason"].get<std::string>());
   if (status == "interrupted") exit_code_ = 130;
-  output_.result(result);
+  give(result);
   if (verb == "plan" && !options_.what_if.empty())
     add_what_if(experiments.front(), context, read.front(), result);
   if (options_.must_fit && verb == "plan") look_whether_it_fits(result);
@@ -270,24 +293,24 @@ Json AppHost::search(const Json& table, const ReadContext& context) {
   if (options_.pages) searches_.push_back(result);
   called_.insert("search");
   if (result["status"] == "interrupted") exit_code_ = exit_interrupted;
-  output_.result(result);
+  give(result);
   return result;
 }
 
 Json AppHost::what_if(Json table, const ReadContext& context) {
   const Json asked = table.value(what_if_key, Json::array());
   table.erase(what_if_key);
-  knobs_of(asked, table);  // what is wrong with these is said first
+  knobs_of(asked, table, plugins_);  // what is wrong with these is said first
   Json result = run_what_if(table, asked, context, read_experiment(table, context));
   called_.insert("what_if");
-  output_.result(result);
+  give(result);
   return result;
 }
 
 void AppHost::add_what_if(const Json& table, const ReadContext& context,
                           const Experiment& experiment, Json& plan) {
-  const Json found = run_what_if(table, options_.what_if, context, experiment);
-  output_.result(found);
+  Json found = run_what_if(table, options_.what_if, context, experiment);
+  give(found);
   if (options_.pages && !pages_.empty()) pages_.back()["what_if"] = what_if_page(found);
   add_text(plan, found["text"].get<std::string>());
 }

@@ -133,6 +133,12 @@ class AppHost : public Host {
   // Does the verb with one cell of each plan.
   Json each_plan(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program,
                  const std::string& verb, const CallFunction& function);
+  Json answer(const std::string& verb, const std::vector<Json>& experiments,
+              const CallFunction& function);
+  // Says which plugins broke that were only tried, and returns what it says; but what `said` says.
+  std::vector<std::string> say_faults(const std::vector<Problem>& said);
+  // Puts the result out, with what was left out of it so.
+  void give(Json& result);
   Json search(const Json& table, const ReadContext& context);
   Json what_if(Json table, const ReadContext& context);
   // Adds to a plan's result what --what-if asks for.

@@ -46,13 +46,14 @@ struct Planned {
   std::string hash_without_seed;
   std::string mix, precision;
   std::int64_t ranks = 0, steps = 0;
-  std::int64_t memory = 0;     // bytes that all ranks together are predicted to hold
-  std::int64_t peak = 0;       // bytes that the rank with the most is
-  int cores = 1;               // that its ranks keep busy
-  double step_seconds = 0;     // predicted
-  std::vector<Problem> wrong;  // of the script: nothing was planned
-  std::string refused, hint;   // the planner's reason; empty: it was planned
-  Json prediction;             // the `plan` object, where it was asked for
+  std::int64_t memory = 0;          // bytes that all ranks together are predicted to hold
+  std::int64_t peak = 0;            // bytes that the rank with the most is
+  int cores = 1;                    // that its ranks keep busy
+  double step_seconds = 0;          // predicted
+  std::vector<Problem> wrong;       // of the script: nothing was planned
+  std::string refused, hint;        // the planner's reason; empty: it was planned
+  std::vector<std::string> faults;  // of plugins that were only tried (engine/plugin_faults.h)
+  Json prediction;                  // the `plan` object, where it was asked for
 
   double beside_seconds = 0;     // predicted, of evaluations and checkpoints
   std::int64_t file_bytes = 0;   // that its run file and checkpoints are to have, about

@@ -13,6 +13,7 @@
 #include "app/first_use.h"
 #include "common/process.h"
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/plugin_faults.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "predict/memory_limit.h"
@@ -30,7 +31,7 @@ constexpr std::size_t cells_for_processes = 24;
 // Its members, in one order for both ways between processes; but the problems.
 void each_member(auto& p, const auto& take) {
   take(p.hash, p.hash_without_seed, p.mix, p.precision, p.ranks, p.steps, p.memory, p.peak, p.cores,
-       p.step_seconds, p.refused, p.hint, p.prediction, p.beside_seconds, p.file_bytes,
+       p.step_seconds, p.refused, p.hint, p.faults, p.prediction, p.beside_seconds, p.file_bytes,
        p.trace_bytes);
 }
 
@@ -154,8 +155,8 @@ void look_beside(const Experiment& experiment, Planned& planned) {
   }
 }
 
-Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t limit,
-                  const PredictExperiment& predict_it, PlannedOnce& once) {
+Planned planned_alone(const Cell& cell, const ReadContext& context, std::int64_t limit,
+                      const PredictExperiment& predict_it, PlannedOnce& once) {
   Planned planned;
   try {
     const Experiment experiment = experiment_of(cell, context);
@@ -187,6 +188,15 @@ Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t lim
       planned.wrong.push_back(std::move(problem));
     }
   }
+  return planned;
+}
+
+Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t limit,
+                  const PredictExperiment& predict_it, PlannedOnce& once) {
+  Planned planned = planned_alone(cell, context, limit, predict_it, once);
+  std::vector<Problem> said = planned.wrong;
+  said.push_back({Stage::plan, "", "", planned.refused, ""});
+  planned.faults = take_plugin_faults(said);
   return planned;
 }
 

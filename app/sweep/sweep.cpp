@@ -21,6 +21,7 @@
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/plugin_faults.h"
 #include "meshwright/engine/text.h"
 #include "report/groups.h"
 
@@ -51,6 +52,10 @@ class Sweep {
     planned_ = plan_cells(cells_, program.context, go.memory,
                           predicts ? program.plan : PredictExperiment{});
     check_planned(cells_, planned_);
+    std::set<std::string> faults;
+    for (const Planned& planned : planned_)
+      faults.insert(planned.faults.begin(), planned.faults.end());
+    for (const std::string& fault : faults) program.say(tried_and_broke(fault));
     states_.resize(cells_.size());
     rows_.resize(cells_.size());
     mine_ = selected_;
@@ -287,6 +292,10 @@ class Sweep {
     folder_.write_index(sweep_, program_.script, cells_, planned_, states_, mine_, more);
   }
 
+  bool all_selected() const {
+    return std::find(selected_.begin(), selected_.end(), false) == selected_.end();
+  }
+
   template <class Thing>
   std::vector<Thing> chosen(const std::vector<Thing>& all) const {
     std::vector<Thing> some;
@@ -301,7 +310,7 @@ class Sweep {
     std::vector<Json> rows = chosen(rows_);
     for (const Json& row : rows)
       outcome.failed = outcome.failed || row.value("status", "") == "failed";
-    const bool all = std::find(selected_.begin(), selected_.end(), false) == selected_.end();
+    const bool all = all_selected();
     const std::vector<Cell> some = all ? std::vector<Cell>() : chosen(cells_);
     outcome.text = summary_text(sweep_, all ? cells_ : some, rows);
     for (Json& row : rows) outcome.cells.push_back(std::move(row));
@@ -310,6 +319,7 @@ class Sweep {
 
   SweepOutcome predicted() {
     std::string lines;
+    bool some_ran = false;
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       Json& row = rows_[i];
       if (!selected_[i]) continue;
@@ -333,13 +343,19 @@ class Sweep {
       }
       if (states_[i].status == "queued") {
         states_[i] = state_of(row);
-        if (folder_.result(cells_[i], planned_[i].hash)) mine_[i] = false;
+        if (folder_.result(cells_[i], planned_[i].hash)) {
+          mine_[i] = false;
+          some_ran = true;
+        }
       }
       lines += json_text(row);
       lines += '\n';
       if (writes_) program_.emit(row);
     }
     if (writes_) {
+      const Json verdict = verdict_json(sweep_, chosen(cells_), chosen(rows_));
+      if (!verdict.is_null()) program_.emit(verdict);
+      if (!some_ran && all_selected()) verdict_ = verdict;  // a verdict on results stays
       write_index();
       replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines += predicted_before());
     }

@@ -432,6 +432,7 @@ StepParts step_parts(const Json& prediction) {
 void take_prediction(ReportCell& cell, const Json& plan) {
   cell.step_seconds.predicted = number_under(plan, "step_seconds");
   cell.tokens_per_second.predicted = number_under(plan, "tokens_per_second");
+  if (const double error = number_under(plan, "step_error"); error > 0) cell.step_error = error;
   cell.fits = !plan.contains("fits") || plan["fits"] != false;
   if (plan.contains("experiment") && cell.settings.empty()) {
     take_settings(cell, plan["experiment"], text_at(plan, "hash_without_seed"), {});

@@ -40,11 +40,12 @@ struct ReportCell {
 
   // Whether its losses were held to another cell's, where that was asked for.
   std::optional<bool> compared;
-  std::string held_to;  // the cell or value whose loss its sweep holds all others to; empty: none
-  bool fits = true;     // in memory, as predicted
-  RunTiming timing;     // with what else used the cores, which earlier versions did not record
-  double flops = 0;     // predicted, with what is computed twice; 0: not known
-  Parting parting;      // of the measured step from the predicted one
+  std::string held_to;    // the cell or value whose loss its sweep holds all others to; empty: none
+  bool fits = true;       // in memory, as predicted
+  double step_error = 0;  // of predictions of steps on the machine, on average, as a share
+  RunTiming timing;       // with what else used the cores, which earlier versions did not record
+  double flops = 0;       // predicted, with what is computed twice; 0: not known
+  Parting parting;        // of the measured step from the predicted one
   // Seconds of the predicted step of a run, as step_parts() has them.
   StepParts predicted_parts;
   std::map<int, StepParts> predicted_stage_parts;

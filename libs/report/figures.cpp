@@ -56,18 +56,23 @@ Json row_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
               {"losses", Json::array()},
               {"held_out_losses", Json::array()}};
   for (const auto& [key, value] : group.values) row["values"][key] = value;
-  if (!predicted) row["runs"] = group.tokens_per_second.n;
+  if (!predicted) {
+    row["runs"] = group.ran;
+    row["speed_runs"] = group.tokens_per_second.n;
+  }
   put(row, "tokens_per_second", group.speed());
   put(row, "half", group.speed() * group.half());
   put(row, "step_seconds", predicted ? group.predicted_step.mean : group.step_seconds.mean);
   put(row, "peak_bytes", group.memory_needed());
   put(row, "mfu", predicted ? cells[group.cells.front()].mfu : group.mfu.mean);
-  put(row, "loss", group.loss.mean);
+  // The loss of a run that ended without a finite one is not the others'.
+  if (group.loss.n == group.ran) put(row, "loss", group.loss.mean);
   int ranks = 0;
   for (const std::size_t c : group.cells) {
     const ReportCell& cell = cells[c];
     ranks = std::max(ranks, cell.ranks);
     if (!cell.fits) row["verdict"] = "does not fit";
+    if (group.ran > 0 && !cell.done()) continue;  // the curves are of the runs that the loss is of
     if (!cell.losses.empty()) row["losses"].push_back(cell.losses);
     const auto held = cell.series.find("held_out_loss");
     if (held != cell.series.end()) row["held_out_losses"].push_back(held->second);

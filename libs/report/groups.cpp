@@ -62,7 +62,7 @@ GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>&
   return predicted && !left ? GroupVerdict::predicted : GroupVerdict::left_out;
 }
 
-// Takes speeds from the runs that the group's interval is of.
+// Takes what follows from times from the runs that the group's interval is of.
 void take_speeds(ReportGroup& group, const std::vector<ReportCell>& cells) {
   std::vector<const ReportCell*> done;
   std::vector<RunTiming> timings;
@@ -72,14 +72,18 @@ void take_speeds(ReportGroup& group, const std::vector<ReportCell>& cells) {
     timings.push_back(cells[c].timing);
   }
   const std::vector<bool> counted = counted_runs(timings);
-  std::vector<double> tokens, steps;
+  std::vector<double> tokens, steps, mfu, bubble;
   for (std::size_t i = 0; i < done.size(); ++i) {
     if (!counted[i]) continue;
     tokens.push_back(done[i]->tokens_per_second.measured);
     steps.push_back(done[i]->step_seconds.measured);
+    mfu.push_back(done[i]->mfu);
+    bubble.push_back(done[i]->bubble);
   }
   group.tokens_per_second = mean_and_deviation(tokens);
   group.step_seconds = mean_and_deviation(steps);
+  group.mfu = mean_and_deviation(mfu);
+  group.bubble = mean_and_deviation(bubble);
 }
 
 void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
@@ -92,8 +96,6 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   using Cell = ReportCell;
   take_speeds(group, cells);
   group.peak = over([](const Cell& c) { return c.peak.measured; }, true);
-  group.mfu = over([](const Cell& c) { return c.mfu; }, true);
-  group.bubble = over([](const Cell& c) { return c.bubble; }, true);
   group.loss = over([](const Cell& c) { return c.loss; }, true);
   group.held_out = over([](const Cell& c) { return c.held_out; }, true);
   group.predicted_tokens = over([](const Cell& c) { return c.tokens_per_second.predicted; }, false);
@@ -103,6 +105,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   double most = -1;
   for (const std::size_t c : group.cells) {
     const Cell& cell = cells[c];
+    group.step_error = std::max(group.step_error, cell.step_error);
     group.ran += cell.done() ? 1 : 0;
     group.disturbed += cell.done() && cell.timing.disturbed ? 1 : 0;
     group.unknown += cell.done() && std::isnan(cell.timing.use.others) ? 1 : 0;
@@ -197,6 +200,9 @@ std::string sentence(std::string text) {
 std::string speed_with_runs(const ReportGroup& group) {
   const std::string text = speed_text(group, grouped, " tokens/s"),
                     runs = plural(group.tokens_per_second.n, "run");
+  if (group.only_predicted() && group.step_error > 0)
+    return fmt::format("{} (predictions of this machine err by {:.0f} % on average)", text,
+                       std::max(1.0, 100 * group.step_error));
   if (!group.interval.known()) return text;
   return std::isnan(group.half()) ? fmt::format("{} ({}: too few for a 95 % interval)", text, runs)
                                   : fmt::format("{} (95 %, of {})", text, runs);
@@ -394,7 +400,10 @@ void race_predicted(WorkRace& race, const ReportGroups& found) {
     ++racing;
     if (best < 0 || group.speed() > found.groups[static_cast<std::size_t>(best)].speed()) best = g;
   }
-  if (racing > 1) race.fastest = best;
+  if (racing < 2) return;  // one alone is the fastest of nothing
+  race.fastest = best;
+  const ReportGroup& fastest = found.groups[static_cast<std::size_t>(best)];
+  race.verdict = fmt::format("predicted fastest: {}, {}", fastest.name, speed_with_runs(fastest));
 }
 
 void find_fastest(ReportGroups& found, const std::vector<ReportCell>& cells) {
@@ -508,6 +517,7 @@ Json ReportGroups::answer_json(bool numbers) const {
     return json;
   };
   Json json = answer_of(races.size() == 1 ? races.front() : WorkRace{});
+  json["predicted"] = predicted;
   json["impossible"] = Json::array();
   json["answer"] = answer();
   json["kinds"] = Json::array();

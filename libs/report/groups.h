@@ -29,10 +29,12 @@ struct ReportGroup {
   AxisValues values;               // as ReportCell has them
   std::vector<std::size_t> cells;  // indices
   GroupVerdict verdict = GroupVerdict::left_out;
-  // Over the runs that were done; of the first two those that count for speeds.
-  MeanAndDeviation tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
+  // Over the runs that were done; what follows from times over those of them that count for speeds.
+  MeanAndDeviation tokens_per_second, step_seconds, mfu, bubble;
+  MeanAndDeviation peak, loss, held_out;
   std::map<std::string, MeanAndDeviation> memory, bytes;
   MeanAndDeviation predicted_tokens, predicted_step, predicted_peak;
+  double step_error = 0;  // as ReportCell has it
   std::map<std::string, MeanAndDeviation> predicted_memory, predicted_bytes;
   int baseline = -1;          // the group that it is compared with; -1: none
   double delta = not_known;   // of tokens a second: 0.1 is 10 % more than the baseline's
@@ -71,7 +73,7 @@ struct WorkRace {
   bool by_cpu = false;         // CPU seconds decided
   std::vector<int> undecided;  // the mixes that may be it, where none is
   std::vector<std::pair<int, int>> impossible;  // as Ranking has them
-  std::string verdict;                          // verdict_text() of its ranking
+  std::string verdict;  // verdict_text() of its ranking; of predictions, which is the fastest
 };
 
 struct ReportGroups {
@@ -82,11 +84,10 @@ struct ReportGroups {
   int fastest = -1;      // of the only race; -1: none, or there are several races
   std::string headline;  // who is fastest, with its numbers, in a sentence
 
-  // The verdict of each race of which two mixes ran, a line each; of several with their names in
-  // front.
+  // The verdict of each race of two mixes, a line each; of several with their names in front.
   std::string answer() const;
-  // { fastest, by, undecided, impossible, answer, kinds = { { name, mixes, fastest, by, undecided }
-  // }, speeds }: `fastest`, `by` and `undecided` of the only race, or null and none. `numbers`:
+  // { fastest, predicted, by, undecided, impossible, answer, kinds = { { name, mixes, fastest, by,
+  // undecided } }, speeds }: `predicted` as above; `fastest`, `by` and `undecided` of the only race, or null and none. `numbers`:
   // mixes that are the fastest come with their speed, as { name, tokens_per_second, half,
   // predicted, delta }.
   Json answer_json(bool numbers) const;

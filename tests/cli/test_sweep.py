@@ -218,9 +218,9 @@ assert(not pcall(function() return sweep.gone end))
         """What the planner refuses is a result; what differs in nothing is run once."""
         self.sweep_script("over = { plan = { { dp(2) }, { tp(3) }, { dp { 2, overlap = true } } } },")
         rows = self.cells()
-        self.assertEqual(self.states(rows), {"dp(2)": "done", "tp(3)": "refused", "dp(2, overlap=true)": "skipped"})
+        self.assertEqual(self.states(rows), {"dp(2)": "done", "tp(3)": "refused", "dp { 2, overlap = true }": "skipped"})
         self.assertIn("tp(3) cannot split", rows["tp(3)"]["reason"])
-        self.assertIn('the same experiment as "dp(2)"', rows["dp(2, overlap=true)"]["reason"])
+        self.assertIn('the same experiment as "dp(2)"', rows["dp { 2, overlap = true }"]["reason"])
 
 
 class Judged(SweepCase):
@@ -334,7 +334,7 @@ class Wrong(SweepCase):
         self.assertRegex(late["reason"], r"^over its time limit: not done after 5 s(; its last words: step .*)?$")
         rows = self.cells("--memory", "1536MiB", code=4)
         self.assertEqual(self.states(rows), {name: "done" if name == "dp(2)" else "failed" for name in rows})
-        of = {name.split("how=")[-1].strip(")"): row for name, row in rows.items()}
+        of = {name.split('how = "')[-1].split('"')[0]: row for name, row in rows.items()}
         self.assertEqual(len(of), 5)
         self.assertRegex(of["abort"]["reason"], r"^crashed: SIGABRT \(\w+\)$")  # it said no word of its own
         self.assertRegex(of["allocate"]["reason"], r"^out of memory")
@@ -489,6 +489,22 @@ mw.plan { model = mw.llama { layers = 2, hidden = 32, heads = 2, ffn = 32, vocab
         plan, = self.all("run", planned, "--plugin-path", TEST_PLUGINS)
         self.assertEqual({key: value for key, value in rows[name]["predicted"].items() if key != "kind"},
                          {key: value for key, value in plan.items() if key != "kind"})
+        # The terminal, JSON, the folder and the page name one mix of each kind of work.
+        lines = self.lines(self.sweep("--json", "--predict"))
+        verdict = lines[-1]
+        self.assertEqual((verdict["kind"], verdict["predicted"], verdict["by"], len(verdict["kinds"])), ("verdict", True, None, 20))
+        for kind in verdict["kinds"]:
+            speeds = {row["name"]: row["predicted"]["tokens_per_second"] for row in lines[:-1]
+                      if row["name"] in kind["mixes"] and row["status"] == "predicted"}
+            self.assertEqual(speeds[kind["fastest"]], max(speeds.values()))
+            self.assertIn(f"predicted fastest: {kind['fastest']}, ", verdict["answer"])
+        self.assertEqual(self.index()["verdict"], verdict)
+        table = self.sweep("--predict").stdout
+        for line in verdict["answer"].splitlines():
+            self.assertIn(f"  {line}\n", table)
+        report = self.only("report", "runs/s", "-o", "page.html")
+        self.assertEqual([(kind["name"], kind["fastest"]["name"]) for kind in report["kinds"]],
+                         [(kind["name"], kind["fastest"]) for kind in verdict["kinds"]])
         # plan SCRIPT predicts too; search says that it does not.
         self.assertEqual(self.sweep(command="plan").returncode, 0)
         done = self.sweep("--json", command="search")

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <tuple>
 
 #include "report/groups.h"
 #include "report/page.h"
@@ -104,6 +105,49 @@ TEST_CASE("speeds that intervals do not tell apart decide nothing, and the headl
   CHECK(clear.fastest == 2);
   CHECK(clear.headline.find("Fastest mix: c, none, 2,000 tokens/s ± ") == 0);
   CHECK(clear.headline.find("No losses were compared") != std::string::npos);
+}
+
+TEST_CASE("what follows from times is of the runs that count for speeds, the rest of all") {
+  ReportRuns runs;
+  runs.name = "disturbed";
+  for (int seed = 0; seed < 3; ++seed) {
+    ReportCell& one = runs.cells.emplace_back(cell("dp", "none", seed, 1000 + 100 * seed, 1));
+    one.timing.steps = 10;
+    one.timing.disturbed = seed == 2;
+    one.mfu = one.bubble = 0.1 * (seed + 1);
+    one.loss = seed;
+  }
+  const ReportGroups found = group_cells(runs);
+  const ReportGroup& dp = found.groups.front();
+  CHECK(dp.tokens_per_second.mean == Approx(1050));
+  CHECK(dp.mfu.mean == Approx(0.15));
+  CHECK(dp.bubble.mean == Approx(0.15));
+  CHECK(dp.loss.mean == Approx(1));
+  CHECK((dp.tokens_per_second.n == 2 && dp.mfu.n == 2 && dp.bubble.n == 2));
+  CHECK((dp.loss.n == 3 && dp.ran == 3));
+}
+
+TEST_CASE("the fastest of predictions is named as predicted, with their error") {
+  ReportRuns runs;
+  runs.name = "predicted";
+  for (const auto& [plan, tokens, fits] :
+       {std::tuple{"dp", 1000.0, true}, {"tp", 1500.0, true}, {"pp", 9000.0, false}}) {
+    ReportCell& one = runs.cells.emplace_back(cell(plan, "none", 0, 0, 0, "predicted"));
+    one.tokens_per_second = {not_known, tokens};
+    one.fits = fits;
+    one.step_error = 0.08;
+  }
+  const ReportGroups found = group_cells(runs);
+  const std::string speed =
+      "tp, none, 1,500 tokens/s (predictions of this machine err by 8 % on average)";
+  CHECK(found.answer() == "predicted fastest: " + speed);
+  CHECK(found.headline.find("Predicted fastest: " + speed) == 0);
+  const Json json = found.answer_json(/*numbers=*/false);
+  CHECK(json["fastest"] == "tp, none");
+  CHECK(json["predicted"] == true);
+  CHECK(json["answer"] == found.answer());
+  runs.cells.erase(runs.cells.begin());
+  CHECK(group_cells(runs).answer().empty());  // one alone is the fastest of nothing
 }
 
 TEST_CASE("a headline says that CPU seconds decided, and what cannot be") {

@@ -12,6 +12,7 @@ import unittest
 import xml.etree.ElementTree as xml
 
 import h5py
+import numpy as np
 from matplotlib.text import Text
 
 import loaded
@@ -72,7 +73,7 @@ def made_up(count, **asked):
     """A request of `count` mixes whose names are long, on three axes; every fifth is of another work."""
     facts = []
     for n in range(count):
-        plan, recompute = f"pp({2 ** (n // 6)}, schedule=interleaved) x tp({1 + n % 2})", ["none", "selective", "full"][n % 3]
+        plan, recompute = f'{{ pp {{ {2 ** (n // 6)}, schedule = "interleaved" }}, tp({1 + n % 2}) }}', ["none", "selective", "full"][n % 3]
         name, speed = f"{plan}, {recompute}", 2e4 + 1e3 * (n * 7 % count)
         facts.append({
             "name": name, "own_name": name, "values": {"plan": plan, "recompute": recompute, "microbatch": str(1 + n // 6)},
@@ -153,8 +154,8 @@ class Figures(ProgramCase):
                 self.assertIn(command.encode(), (self.folder / file).read_bytes(), file)
         out = self.folder / "out"
         mixes = {row["mix"] for row in rows(out / "speed.csv")}
-        self.assertEqual(mixes, {"dp(2)", "pp(2, schedule=zb-h1)", "dp(2) x tp(2)"})
-        for name in ("dp(2)", "dp(2) x tp(2)", "tokens/s"):
+        self.assertEqual(mixes, {"dp(2)", 'pp { 2, schedule = "zb-h1" }', "{ dp(2), tp(2) }"})
+        for name in ("dp(2)", "{ dp(2), tp(2) }", "tokens/s"):
             self.assertIn(name, words(out / "speed.svg"))
         # The bars begin at zero, and are as long as their numbers.
         begin, wide = bars(out / "speed.svg")
@@ -196,6 +197,27 @@ class Figures(ProgramCase):
         self.assertIn(r"\toprule", table)
         self.assertEqual(table.count(r"\\"), 1 + 3)
 
+    def test_counts_are_of_the_runs_that_numbers_come_from(self):
+        sweep = self.folder / "runs/mixes"
+        shutil.copytree(self.sweep, sweep)
+        runs = []
+        for path in sorted(sweep.glob("*/run.h5")):
+            with h5py.File(path, "r+") as file:
+                if json.loads(file["plan"][()])["mix"] != "dp(2)":
+                    continue
+                result = json.loads(file["result"][()])
+                result["timing"]["disturbed"] = not runs  # the first of the two
+                del file["result"]
+                file["result"] = np.bytes_(json.dumps(result))
+                runs.append(float(file["steps"]["loss"][-1]))
+        self.assertEqual(len(runs), 2)
+        self.draw(sweep, "--figures", "out")
+        row, = [row for row in rows(self.folder / "out/summary.csv") if row["mix"] == "dp(2)"]
+        self.assertEqual((row["runs"], row["runs of speed"]), ("2", "1"))
+        self.assertAlmostEqual(float(row["loss"]), sum(runs) / 2, places=8)
+        last = [row for row in rows(self.folder / "out/loss.csv") if row["series"] == "dp(2)"][-1]
+        self.assertAlmostEqual(float(last["training loss (nats a token)"]), sum(runs) / 2, places=8)
+
     def test_size_and_font(self):
         for inches in (3.3, 7):
             made = self.draw(self.plans[0], "--figures", "out", "--width", inches, "--font", "DejaVu Serif")
@@ -211,7 +233,7 @@ class Figures(ProgramCase):
     def test_rows_columns_and_names(self):
         self.draw(self.sweep, "--figures", "out", "--rows", "plan", "--names", "dp(2)=our 'base' & more")
         drawn = [row["mix"] for row in rows(self.folder / "out/speed.csv")]
-        self.assertEqual(drawn, ["our 'base' & more", "pp(2, schedule=zb-h1)", "dp(2) x tp(2)"], "in the sweep's order")
+        self.assertEqual(drawn, ["our 'base' & more", 'pp { 2, schedule = "zb-h1" }', "{ dp(2), tp(2) }"], "in the sweep's order")
         self.assertIn("our 'base' & more", words(self.folder / "out/speed.svg"))
         self.assertIn(r"our 'base' \& more", (self.folder / "out/speed.tex").read_text())
         self.draw(self.sweep, "--figures", "out", "--rows=-tokens_per_second", "--where", 'values.plan:find("dp") and ranks >= 2')
@@ -222,7 +244,7 @@ class Figures(ProgramCase):
         self.draw(*self.plans, *self.deeper, "--figures", "both", "--columns", "model.layers")
         drawn = rows(self.folder / "both/speed.csv")
         self.assertEqual({row["mix"] for row in drawn},
-                         {"pp(2), layers=2 (layers=2)", "dp(2) x pp(2), layers=2 (layers=2)",
+                         {"pp(2), layers=2 (layers=2)", "{ dp(2), pp(2) }, layers=2 (layers=2)",
                           "dp(2), layers=4 (layers=4)", "dp(4), layers=4 (layers=4)"})
         self.assertIn("layers=4", words(self.folder / "both/speed.svg"))
         self.assertIn("mix & layers=2 & layers=4", (self.folder / "both/speed.tex").read_text())

@@ -4,13 +4,18 @@
 #include <cxxabi.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <typeinfo>
+#include <utility>
 
 #include "meshwright/choice.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/plugin_faults.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -32,7 +37,36 @@ std::string type_of_thrown() {
   return fmt::format("a value of type {}", status == 0 ? text.get() : type->name());
 }
 
+struct KeptFaults {
+  std::mutex mutex;
+  std::map<std::pair<std::string, std::string>, std::string> messages;  // by plugin and call
+};
+KeptFaults& kept_faults() {
+  static KeptFaults faults;
+  return faults;
+}
+
 }  // namespace
+
+void keep_plugin_fault(const std::string& plugin, const std::string& did,
+                       const std::string& message) {
+  KeptFaults& faults = kept_faults();
+  const std::lock_guard lock(faults.mutex);
+  faults.messages.try_emplace({plugin, did}, message);
+}
+
+std::vector<std::string> take_plugin_faults(const std::vector<Problem>& said) {
+  KeptFaults& faults = kept_faults();
+  const std::lock_guard lock(faults.mutex);
+  std::vector<std::string> messages;
+  for (const auto& [call, message] : std::exchange(faults.messages, {})) {
+    const bool known = std::any_of(said.begin(), said.end(), [&](const Problem& problem) {
+      return problem.message.find(message) != std::string::npos;
+    });
+    if (!known) messages.push_back(message);
+  }
+  return messages;
+}
 
 Problem attributed(const Speaker& speaker, Problem problem) {
   std::string begin = speaker.plugin;
@@ -66,6 +100,10 @@ std::string thrown_text() {
   }
 }
 
+std::string tried_and_broke(const std::string& message) {
+  return fmt::format("left out: {}; it was only tried, and the answer is without it", message);
+}
+
 void throw_named(const Speaker& speaker, const char* did, Stage stage) {
   try {
     throw;
@@ -77,14 +115,16 @@ void throw_named(const Speaker& speaker, const char* did, Stage stage) {
       // A script says its own line, and a run who failed in it, by types that must stay.
       if (problem.stage == Stage::script || stage == Stage::run || stop_requested()) throw;
       problem = attributed(speaker, std::move(problem));
+      if (problem.code == "plugin.fault") keep_plugin_fault(speaker.plugin, did, problem.message);
     }
     throw Error(std::move(problems));
   } catch (...) {
     const std::string text = thrown_text();
+    const std::string fault =
+        fmt::format("the plugin {} threw while it {}: {}", quote(speaker.plugin), did, text);
+    if (stage != Stage::run) keep_plugin_fault(speaker.plugin, did, fault);
     throw Error(stage, "plugin.fault", speaker.place,
-                fmt::format("{}{}the plugin {} threw while it {}: {}", speaker.place,
-                            speaker.place.empty() ? "" : ": ", quote(speaker.plugin), did, text),
-                "mend the plugin");
+                speaker.place.empty() ? fault : speaker.place + ": " + fault, "mend the plugin");
   }
 }
 

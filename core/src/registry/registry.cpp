@@ -16,6 +16,7 @@
 
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/plugin_faults.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -231,6 +232,10 @@ std::vector<const Registration*> PluginRegistry::list(Kind kind) const {
 std::vector<const Registration*> PluginRegistry::all(Kind kind) {
   std::vector<const Registration*> found = list(kind);
   for (const PluginFile& plugin : listed_files()) {
+    if (plugin.code == "plugin.fault")  // of a file of another build `plugins list` tells
+      keep_plugin_fault(plugin.name(), "",
+                        fmt::format("the plugin {}, {}: {}", quote(plugin.name()),
+                                    plugin.file.string(), plugin.problem));
     if (plugin.descriptor == nullptr || !plugin.problem.empty()) continue;
     for (const Registration& one : registrations_of(*plugin.descriptor)) {
       if (one.kind == kind && std::find(found.begin(), found.end(), &one) == found.end())

@@ -28,6 +28,7 @@ const withRank = (text, g) => { const rank = rankTag(g); return rank ? [text, " 
 const speedKey = () => data.predicted ? "p_tokens" : "tokens";
 const stepKey = () => data.predicted ? "p_step" : "step";
 const peakKey = () => data.predicted ? "p_peak" : "peak";
+const runsOf = (g) => data.predicted ? g.n : g.ran;
 const verdictText = (verdict) => verdict !== "right" ? verdict : data.checked ? "correct" : "ran";
 const tag = (text, kind) => make("span", { class: `tag ${(kind || text).replace(/\W/g, "-")}` }, text);
 
@@ -127,7 +128,8 @@ function showGroups() {
   }
   const at = columns.findIndex((c) => c.name === "tokens/s");
   const state = [{ name: data.checked ? "correct?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) },
-    { name: "n", num: true, value: (g) => g.n, title: "runs of it" }];
+    { name: "n", num: true, value: runsOf, title: "runs that are done; of these, those that count for its speed",
+      text: (g) => { const fast = g.m.tokens ? g.m.tokens[2] : runsOf(g); return fast === runsOf(g) ? `${fast}` : `${runsOf(g)}, ${fast} of speed`; } }];
   if (disturbed > 0) state.push({ name: "disturbed", num: true, value: (g) => g.disturbed || 0,
     title: "runs in which other programs used the cores in nearly all steps", text: (g) => g.disturbed ? `${g.disturbed} of ${g.ran}` : none });
   columns.splice(at < 0 ? columns.length : at + (columns[at + 1] && columns[at + 1].name === "change" ? 2 : 1), 0, ...state);

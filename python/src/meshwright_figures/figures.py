@@ -369,11 +369,12 @@ class Maker:
         columns = (
             ("ranks", "ranks", 1.0),
             ("runs", "runs", 1.0),
+            ("loss", "loss", 1.0),
+            ("peak (MiB)", "peak_bytes", MIB),
+            ("runs of speed", "speed_runs", 1.0),
             ("tokens/s", "tokens_per_second", 1.0),
             ("step (ms)", "step_seconds", 1e-3),
-            ("peak (MiB)", "peak_bytes", MIB),
             ("MFU (%)", "mfu", 1e-2),
-            ("loss", "loss", 1.0),
         )
         table = Figure(
             "table",
