@@ -17,6 +17,7 @@
 #include "meshwright/engine/text.h"
 #include "predict/cluster.h"
 #include "predict/stack.h"
+#include "script/made_keys.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -78,12 +79,7 @@ std::set<std::string> deep_keys(PluginRegistry& plugins) {
   const auto registered = [&](const std::string& path, Kind kind) {
     for (const Registration* one : plugins.all(kind)) add_keys_of(path, one->options(), keys);
   };
-  registered("model", Kind::model);
-  registered("data", Kind::data);
-  registered("optimizer", Kind::optimizer);
-  registered("schedule", Kind::lr_schedule);
-  registered("microbatch", Kind::microbatch);
-  registered("recompute", Kind::recompute);
+  for (const auto& [key, kind] : made_keys) registered(key, kind);
   for (int s = 1; s <= most_strategies; ++s) registered(fmt::format("plan[{}]", s), Kind::strategy);
   add_keys_of("evaluate", evaluate_options(), keys);
   add_keys_of("export", export_options(), keys);

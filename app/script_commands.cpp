@@ -482,7 +482,7 @@ const CommandOf<ScriptArguments> plan_command{
           "exit with 3 if a plan does not fit its memory, or if it is not known whether it fits");
       command
           .add_option("--what-if", a.what_ifs,
-                      "plan and price it too with a number changed: 'node.bandwidth x=0.5,2' by "
+                      "plan and price it too with a value changed: 'node.bandwidth x=0.5,2' by "
                       "factors, 'batch=512,1024' by values; may be repeated")
           ->allow_extra_args(false)
           ->type_name("KNOB=VALUES");

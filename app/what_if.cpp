@@ -1,4 +1,4 @@
-// Plans and prices an experiment with one number after another changed.
+// Plans and prices an experiment with one value after another changed.
 #include "app/what_if.h"
 
 #include <fmt/format.h>
@@ -268,7 +268,9 @@ class WhatIf {
     setting.value = value;
     setting.text = describe(value);
     apply_setting(setting, table);
-    if (table == table_) note = so_already;
+    const bool sized = knob.in_bytes() && value.is_string();
+    const auto bytes = sized ? parse_bytes(value.get<std::string>()) : std::nullopt;
+    if (table == table_ || (bytes ? Json(*bytes) : value) == knob.now) note = so_already;
     if (knob.path == "cluster.nodes" && value.is_number() && knob.now.is_number())
       table = FollowNodes(base_, context_)
                   .fill(table, value.get<double>() / knob.now.get<double>(), note);
@@ -354,7 +356,7 @@ std::string why_nothing(const Knob& knob, const Priced& base, const Priced& othe
 
 Json run_what_if(const Json& table, const Json& asked, const ReadContext& context,
                  Experiment base) {
-  const std::vector<Knob> knobs = knobs_of(asked, table);
+  const std::vector<Knob> knobs = knobs_of(asked, table, *context.catalog);
   WhatIf what(table, context, std::move(base));
   if (!what.base().timed()) {
     throw Error(Stage::options, "what-if.untimed", "",

@@ -1,4 +1,4 @@
-// What-ifs of a plan: the same experiment with one number after another changed, a number of the
+// What-ifs of a plan: the same experiment with one value after another changed, a value of the
 // cluster, the stack, the model, the batch or anything else, each planned and priced beside it.
 #pragma once
 
@@ -18,13 +18,13 @@ namespace mw {
 // [[knob, [value, …]], …].
 inline constexpr const char* what_if_key = "$what_if";
 
-// A number that is to be changed: "node.bandwidth x", "batch =", "stack.host".
+// A value that is to be changed: "node.bandwidth x", "batch =", "stack.host", "recompute".
 struct Knob {
   std::string name;                  // "node.bandwidth"
   std::string path;                  // in the experiment: "cluster.node.bandwidth"
   bool factor = false;               // values are times what it is
-  const Option* declared = nullptr;  // null: a key of the experiment, or of what lies in it
-  Json now;                          // what it is; null: nothing says
+  const Option* declared = nullptr;  // null: a key that only the script's table has
+  Json now;                          // what it is, by default too; null: nothing says
   struct Value {
     std::string text;  // "x 0.5", "= 40GiB"
     Json value;        // to set
@@ -39,7 +39,9 @@ Json read_what_ifs(const std::vector<std::string>& texts);
 
 // What is asked of the experiment's table. Throws Error (options) with every knob that is none and
 // every value that one cannot have.
-std::vector<Knob> knobs_of(const Json& asked, const Json& experiment);
+std::vector<Knob> knobs_of(const Json& asked, const Json& experiment, Catalog& catalog);
+// Whether the knob's number is a whole one.
+bool is_whole(const Knob& knob);
 // What a tenth more of the knob's number is; nothing where only whole numbers will do.
 std::optional<Json> tenth_more(const Knob& knob);
 

@@ -1,4 +1,4 @@
-// Reads what is asked of mw.what_if: which numbers are turned, and to what.
+// Reads what is asked of mw.what_if: which values are changed, and to what.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,9 +6,11 @@
 
 #include "app/what_if.h"
 #include "lua/settings.h"
+#include "meshwright/choice.h"
 #include "meshwright/engine/text.h"
 #include "predict/cluster.h"
 #include "predict/stack.h"
+#include "script/made_keys.h"
 
 namespace mw {
 namespace {
@@ -41,6 +43,35 @@ const std::vector<DeclaredKnob>& declared_knobs() {
   return all;
 }
 
+// Options whose values are one number, text or switch.
+bool is_single(const Option& option) {
+  return option.type != OptionType::table && option.type != OptionType::list &&
+         option.type != OptionType::function;
+}
+
+const Option* option_named(const Options& options, const std::string& name) {
+  for (const Option& option : options.list())
+    if (option.name == name) return &option;
+  return nullptr;
+}
+
+// The options of what the experiment has under one of its keys; null: none are known.
+const Options* options_under(const std::string& key, const Json& experiment, Catalog& catalog) {
+  if (!experiment.contains(key) || is_function(experiment[key])) return nullptr;
+  if (key == "evaluate") return &evaluate_options();
+  for (const auto& [made, kind] : made_keys) {
+    if (key != made) continue;
+    const auto chosen = named_choice(experiment[key]);
+    if (!chosen) return nullptr;
+    try {
+      return &catalog.find(kind, chosen->name).options();
+    } catch (const Error&) {  // the experiment is refused, which says so
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
 // The value under a path of dots; null if there is none.
 Json value_under(const Json& table, const std::string& path) {
   const Json* at = &table;
@@ -56,8 +87,8 @@ Json value_under(const Json& table, const std::string& path) {
 
 class KnobReader {
  public:
-  KnobReader(const Json& experiment, Problems& problems)
-      : experiment_(experiment), problems_(problems) {}
+  KnobReader(const Json& experiment, Catalog& catalog, Problems& problems)
+      : experiment_(experiment), catalog_(catalog), problems_(problems) {}
 
   std::optional<Knob> read(const std::string& given, const Json& values) {
     Knob knob;
@@ -109,9 +140,28 @@ class KnobReader {
     knob.path = knob.name;
     if (knob.name == "sequence" && !experiment_.contains("sequence")) knob.path = "data.sequence";
     if (knob.path.find('[') != std::string::npos) return !knob.factor || no_factor(knob);
+    knob.declared = declared_at(knob.path);
+    take_value(knob);
+    const bool single = knob.declared != nullptr && is_single(*knob.declared);
+    const bool written = knob.now.is_primitive() && !knob.now.is_null();
+    return single || written || unknown(knob);
+  }
+
+  // What the experiment, or what it names, says of the key; null: neither has such a key.
+  const Option* declared_at(const std::string& path) const {
+    const std::size_t dot = path.find('.');
+    if (dot == std::string::npos) return option_named(experiment_options(), path);
+    const Options* options = options_under(path.substr(0, dot), experiment_, catalog_);
+    return options == nullptr ? nullptr : option_named(*options, path.substr(dot + 1));
+  }
+
+  // Fills in what the knob is now: as it is written, else by default.
+  void take_value(Knob& knob) const {
     knob.now = value_under(experiment_, knob.path);
-    if (knob.now.is_number() || knob.now.is_string()) return true;
-    return unknown(knob);
+    if (knob.now.is_null() && knob.declared != nullptr && knob.declared->fallback)
+      knob.now = *knob.declared->fallback;
+    if (!knob.now.is_string() || !knob.in_bytes()) return;
+    if (const auto bytes = parse_bytes(knob.now.get<std::string>())) knob.now = *bytes;
   }
 
   bool find_declared(Knob& knob) {
@@ -123,11 +173,7 @@ class KnobReader {
                   : "--cluster NAME, or cluster = mw.cluster(\"selene\", { nodes = 8 })");
       return false;
     }
-    knob.now = value_under(experiment_, knob.path);
-    if (knob.now.is_null() && knob.declared->fallback) knob.now = *knob.declared->fallback;
-    if (knob.now.is_string() && knob.declared->type == OptionType::bytes) {
-      if (const auto bytes = parse_bytes(knob.now.get<std::string>())) knob.now = *bytes;
-    }
+    take_value(knob);
     if (!knob.factor || (knob.now.is_number() && knob.now.get<double>() != 0)) return true;
     no_knob(knob,
             knob.now.is_number()
@@ -146,11 +192,11 @@ class KnobReader {
   bool unknown(const Knob& knob) {
     std::vector<std::string> known;
     for (const DeclaredKnob& one : declared_knobs()) known.push_back(one.name);
-    for (const auto& [key, value] : experiment_.items()) {
-      if (value.is_number()) known.push_back(key);
-      if (key != "model" || !value.is_object()) continue;
-      for (const auto& [inner, number] : value.items())
-        if (number.is_number()) known.push_back("model." + inner);
+    for (const Option& option : experiment_options().list()) {
+      if (is_single(option)) known.push_back(option.name);
+      const Options* inner = options_under(option.name, experiment_, catalog_);
+      for (const Option& own : inner == nullptr ? std::vector<Option>() : inner->list())
+        if (is_single(own)) known.push_back(option.name + "." + own.name);
     }
     // The last word of a name is what people remember.
     std::vector<std::string> same;
@@ -158,7 +204,19 @@ class KnobReader {
       if (one.substr(one.rfind('.') + 1) == knob.name) same.push_back(one);
     }
     const std::string near = did_you_mean(knob.name, known);
-    no_knob(knob, "there is no such number to turn",
+    const std::string root = knob.path.substr(0, knob.path.find('.'));
+    const bool left_out = root != knob.path && !experiment_.contains(root) &&
+                          option_named(experiment_options(), root) != nullptr;
+    const bool table = knob.declared != nullptr;
+    if (left_out || table) {
+      no_knob(knob,
+              table ? "it has no single value to change"
+                    : fmt::format("the experiment leaves out {}, whose key it is", quote(root)),
+              table ? fmt::format("change a key in it: {}.KEY", knob.path)
+                    : fmt::format("write {} in the script, with its keys", root));
+      return false;
+    }
+    no_knob(knob, "there is no such value to change",
             !same.empty() ? "did you mean " + join_quoted(same, " or ") + "?"
             : !near.empty()
                 ? near
@@ -182,7 +240,10 @@ class KnobReader {
       return std::nullopt;
     }
     if (!knob.now.is_number()) {
-      no_value(knob, fmt::format("is {}, which no factor multiplies", describe(knob.now)),
+      no_value(knob,
+               knob.now.is_null()
+                   ? "has no value here that a factor could multiply"
+                   : fmt::format("is {}, which no factor multiplies", describe(knob.now)),
                fmt::format("give a value: --what-if '{}=…'", knob.name));
       return std::nullopt;
     }
@@ -193,9 +254,7 @@ class KnobReader {
   std::optional<Knob::Value> times(const Knob& knob, double factor) {
     const double made = knob.now.get<double>() * factor;
     const std::string text = "x " + format_number(factor);
-    const bool whole = knob.declared != nullptr ? knob.declared->type != OptionType::number
-                                                : knob.now.is_number_integer();
-    if (!whole) return Knob::Value{text, made};
+    if (!is_whole(knob)) return Knob::Value{text, made};
     const double rounded = std::round(made);
     if (!knob.in_bytes() && std::abs(made - rounded) > 1e-9 * made) {
       no_value(knob,
@@ -208,6 +267,7 @@ class KnobReader {
   }
 
   const Json& experiment_;
+  Catalog& catalog_;
   Problems& problems_;
 };
 
@@ -240,9 +300,9 @@ Json read_what_ifs(const std::vector<std::string>& texts) {
   return asked;
 }
 
-std::vector<Knob> knobs_of(const Json& asked, const Json& experiment) {
+std::vector<Knob> knobs_of(const Json& asked, const Json& experiment, Catalog& catalog) {
   Problems problems;
-  KnobReader reader(experiment, problems);
+  KnobReader reader(experiment, catalog, problems);
   std::vector<Knob> knobs;
   for (const Json& one : asked) {
     if (auto knob = reader.read(one.at(0).get<std::string>(), one.at(1)))
@@ -252,10 +312,14 @@ std::vector<Knob> knobs_of(const Json& asked, const Json& experiment) {
   return knobs;
 }
 
+bool is_whole(const Knob& knob) {
+  return knob.declared != nullptr && is_numeric(knob.declared->type)
+             ? knob.declared->type != OptionType::number
+             : knob.now.is_number_integer();
+}
+
 std::optional<Json> tenth_more(const Knob& knob) {
-  const bool real = knob.declared != nullptr ? knob.declared->type == OptionType::number ||
-                                                   knob.declared->type == OptionType::bytes
-                                             : knob.now.is_number_float();
+  const bool real = knob.in_bytes() || !is_whole(knob);
   if (!real || !knob.now.is_number() || knob.now.get<double>() <= 0) return std::nullopt;
   const double more = 1.1 * knob.now.get<double>();
   if (knob.in_bytes()) return static_cast<std::int64_t>(more);

@@ -177,6 +177,7 @@ local mw = {}
 ---@field cost? number of these, where a price is given
 ---@field hint? string what to do where that is too little
 ---@field notes? string[] what people should know of the data and weights that are read, a sentence each
+---@field faults? string[] plugins that were only tried, and broke: what each threw
 ---@field placements? table under --placements
 ---@field braids? table[] under --braids: of each its name, stage, weave, and seconds, waited_seconds, apart_seconds and apart_waited_seconds: together, and its works one after the other
 ---@field program? string under --program
@@ -329,6 +330,7 @@ local mw = {}
 ---@field candidates_per_second number that a core prices, plans of few layers and orders of works included
 ---@field unsupported boolean what the stack's software cannot run was priced too
 ---@field left_out string[] what of the request and of options the stack's software lacks, a phrase each
+---@field faults? string[] plugins that were only tried, and broke: what each threw
 ---@field probes integer plans of few layers, of which the closed form has its terms
 ---@field seconds number all of the search, by the clock
 ---@field probing_seconds number of a core: plans of few layers, orders of works
@@ -397,6 +399,7 @@ local mw = {}
 ---@field trace? any[] steps of which the run file has every op and transfer, for meshwright trace: { 3, 100 }; {}: none. If left out, the third and the last
 ---@field account? boolean of the steps of `trace` the run file says where their seconds went, beside what the same products take alone and the bytes at the rate of copies, measured before the first step: meshwright runs show FILE --where (default false)
 ---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? called after each step with its index and { loss =, grad_norm =, lr =, tokens =, seconds = }; returns { name = number } for the run file; stop = true in it ends the run
+---@field observers? any[] who else looks on, in this order: observers of plugins, such as profilers and trackers, and functions as `observe` is one
 
 ---What may be chosen, and an experiment.
 ---@class meshwright.SearchTable
@@ -445,6 +448,7 @@ local mw = {}
 ---@field trace? any[] a training's: the search does not look at it
 ---@field account? boolean a training's: the search does not look at it
 ---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? a training's: the search does not look at it
+---@field observers? any[] a training's: the search does not look at it
 
 ---Trains, and returns what was measured beside what was predicted.
 ---@param experiment meshwright.Experiment
@@ -665,11 +669,11 @@ function mw.moe(options) end
 ---@field path any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers
 ---@field [1]? any the same as path
 ---@field dtype? "auto"|"u8"|"i8"|"u16"|"i16"|"u32"|"i32"|"u64"|"i64" of a token in files without a header; auto, for names that end in .bin: 16, 32 or 64 bits, as the bytes and the model's vocab leave no doubt of (default "auto")
+---@field certain? boolean the type that dtype names is right, although the bytes look like ids that are wider
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
 ---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
 
----@field certain? boolean the type that dtype names is right, although the bytes look like ids that are wider
 ---Files of tokens: llm.c's, nanoGPT's or Megatron's.
 ---@param options? meshwright.shards|any
 ---@return meshwright.Data
@@ -1031,11 +1035,11 @@ function mw.plugin(name) end
 ---@return string file
 function mw.bar_chart(chart) end
 
----Plans and prices the experiment with one number after another changed: of the cluster
+---Plans and prices the experiment with one value after another changed: of the cluster
 ---("network.nic"), the stack ("stack.host"), the model ("model.layers"), "batch", "sequence", …
 ---A name that ends in " x" is given factors.
 ---@param experiment meshwright.Experiment
----@param knobs table<string, number|string|(number|string)[]> { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }
+---@param knobs table<string, number|string|boolean|(number|string|boolean)[]> { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }
 ---@return meshwright.What_ifResult
 function mw.what_if(experiment, knobs) end
 

@@ -315,7 +315,7 @@ for _, verb in ipairs(core.verbs()) do
 end
 
 --- mw.what_if(e, { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }): the experiment planned and
---- priced with one number after another changed. A name that ends in " x" is given factors.
+--- priced with one value after another changed. A name that ends in " x" is given factors.
 function mw.what_if(...)
   local _, given, knobs = arguments(...)
   if type(given) ~= "table" or type(knobs) ~= "table" then

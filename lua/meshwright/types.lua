@@ -42,11 +42,11 @@ local mw = {}
 ---@return string file
 function mw.bar_chart(chart) end
 
----Plans and prices the experiment with one number after another changed: of the cluster
+---Plans and prices the experiment with one value after another changed: of the cluster
 ---("network.nic"), the stack ("stack.host"), the model ("model.layers"), "batch", "sequence", …
 ---A name that ends in " x" is given factors.
 ---@param experiment meshwright.Experiment
----@param knobs table<string, number|string|(number|string)[]> { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }
+---@param knobs table<string, number|string|boolean|(number|string|boolean)[]> { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }
 ---@return meshwright.What_ifResult
 function mw.what_if(experiment, knobs) end
 

@@ -117,6 +117,29 @@ class WhatIf(ProgramCase):
         self.assertIn("tp(3) cannot split 16 heads", rows[-1]["refused"])
         self.assertNotIn("step_seconds", rows[-1])
 
+    def test_a_key_that_the_script_leaves_out_is_its_default(self):
+        script = self.small(plan="dp(4), tp(2)")
+        text = script.read_text().replace(', recompute = "none"', "").replace("microbatch = 2, ", "")
+        self.assertNotIn("recompute", text)
+        bare = self.write(text)
+        rows = self.asked(bare, "recompute=none,full", "microbatch=1,16", "offload=full", "precision=fp32", "model.tied=false", "model.ffn=4096,8192",
+                          "main_gradients=fp32", "optimizer.weight_decay=0.2", "memory=40GiB", "seed=0,1", "threads=0")["rows"]
+        self.assertEqual([row.get("refused") for row in rows], [None] * len(rows))
+        by = {f"{row['knob']} {row['given']}": row for row in rows}
+        # As the same is planned when the script says it.
+        for knob, setting in (("recompute = full", "recompute=full"), ("microbatch = 1", "microbatch=1"), ("model.ffn = 8192", "model.ffn=8192"),
+                              ("precision = fp32", "precision=fp32"), ("model.tied = false", "model.tied=false")):
+            plan = json.loads(self.call("plan", bare, "--set", setting, "--json").stdout.splitlines()[0])
+            self.assertEqual((by[knob]["step_seconds"], by[knob]["peak_bytes"]), (plan["step_seconds"], plan["peak_bytes"]), knob)
+        for knob in ("recompute = none", "seed = 0", "threads = 0"):
+            self.assertEqual((by[knob]["change"], by[knob]["changed"]), (0, "it is so already"), knob)
+        self.assertIn("nothing of this plan is priced by seed (of the initial weights", by["seed = 1"]["changed"])
+        found, hints = self.refused(bare, "recompute x=2", "microbatch x=2", "schedule.warmup=5", "model=3", "model.layrs=2", "recomputed=full")
+        self.assertEqual(found, ["what-if.value recompute", "what-if.value microbatch", "what-if.knob schedule.warmup", "what-if.knob model",
+                                 "what-if.knob model.layrs", "what-if.knob recomputed"])
+        self.assertIn('"model.layers"', hints[4])
+        self.assertIn('"recompute"', hints[5])
+
     def test_a_tenth_more(self):
         script = self.small()
         found = self.asked(script, "device.peak16 x=2", "batch x=2", "model.layers x=2", "host.link x=2")
@@ -138,7 +161,7 @@ print(pcall(mw.what_if, e, { [1] = 2 }))
 """
         done = self.call("run", self.small(end=end))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("what if, of dp(4) x tp(2)", done.stdout)
+        self.assertIn("what if, of { dp(4), tp(2) }", done.stdout)
         self.assertIn("batch\t= 128\ttrue\tfalse\ndevice.memory\t= 40GiB\tfalse\ttrue\nnode.bandwidth\tx 0.5\ttrue\tfalse\n"
                       "node.bandwidth\tx 2\tfalse\tfalse\n", done.stdout)
         self.assertIn("nothing is asked", done.stdout)
