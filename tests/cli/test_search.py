@@ -3,12 +3,13 @@
 beside the events, and what is refused."""
 import json
 import re
+import shutil
 import signal
 import subprocess
 import unittest
 
 import loaded
-from cases import BIN, SOURCE, ProgramCase
+from cases import BIN, SOURCE, TEST_PLUGINS, ProgramCase
 from problems import problems
 
 SEARCH = """\
@@ -416,6 +417,33 @@ class Search(ProgramCase):
         self.assertIn("stopping: the best of those so far follow", said)
         self.assertNotIn("step;", said)
         self.assertIn("interrupted", shown)
+
+    def test_a_strategy_that_is_only_tried_and_breaks_is_named(self):
+        folder = self.folder / "path"
+        folder.mkdir()
+        for name in ("throws_in_place", "throws_in_options"):
+            shutil.copy(f"{TEST_PLUGINS}/{name}.so", folder)
+        keys = ('model = mw.llama { layers = 4, hidden = 256, heads = 4, ffn = 512, vocab = 512 }, data = mw.synthetic {}, sequence = 128, '
+                'batch = 8, steps = 1, optimizer = mw.adamw { lr = 1e-4 }, %s')
+        search = 'local mw = require "meshwright"\nmw.search { checked = 4, schedules = {}, %s }' % keys % (H100 % 1)
+        made = 'the plugin "throws_in_place" threw while it was made: cannot be made'
+        done = self.call("run", self.write(search), "--plugin-path", folder, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = " ".join(done.stderr.split())
+        found = self.lines(done)[-1]
+        self.assertEqual(len(found["faults"]), 2)
+        for fault, what in zip(sorted(found["faults"]), ("no options today", made)):
+            self.assertIn(what, fault)
+            self.assertEqual(said.count(f"left out: {fault}; "), 1, said)
+        # The nearest plans of one that does not fit are tried as well.
+        train = ('local mw = require "meshwright"\nlocal dp = mw.plugins("dp")\nmw.train { plan = { dp(2) }, %s }'
+                 % keys % 'memory = "1MiB"')
+        done = self.call("run", self.write(train), "--plugin-path", folder, "--json")
+        self.assertEqual((done.returncode, problems(self.lines(done))), (3, ["memory.limit memory"]), done.stderr)
+        self.assertIn("no options today", done.stderr)
+        quiet = self.call("run", self.write(search.replace("checked = 4", 'checked = 4, strategies = { "dp" }')), "--plugin-path", folder, "--json")
+        self.assertEqual(quiet.returncode, 0, quiet.stderr)
+        self.assertNotIn("throws_in_place", quiet.stderr)
 
     def test_the_command_takes_a_training(self):
         text = ('local mw = require "meshwright"\nlocal dp = mw.plugins("dp")\nmw.train { plan = { dp(2) }, steps = 10, '
