@@ -126,36 +126,33 @@ struct Located {
   std::map<std::string, fs::path> file_of = {};  // by the index, of each tensor
 };
 
-[[noreturn]] void refuse_index(const fs::path& index, const char* code, const std::string& what,
-                               const std::string& hint = "") {
-  throw Error(Stage::options, code, "weights", fmt::format("weights: {}: {}", index.string(), what),
-              hint);
-}
-
 constexpr const char* of_one_download =
     "are the index and all of its files there, and of one version of the model?";
 
 Located located_by(const fs::path& index) {
+  const auto refuse = [&](const char* code, const std::string& what, const char* hint = "") {
+    throw Error(Stage::options, code, "weights",
+                fmt::format("weights: {}: {}", index.string(), what), hint);
+  };
   check_may_read(index, "weights");
   check_regular(index, "weights");
   std::error_code error;
   if (fs::file_size(index, error) > most_index_bytes || error)
-    refuse_index(index, "weights.index", "cannot be read");
+    refuse("weights.index", "cannot be read");
   const SortedJson json =
       SortedJson::parse(whole_file(index).value_or(""), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
-    refuse_index(index, "weights.index", "is no index of safetensors files");
+    refuse("weights.index", "is no index of safetensors files");
   Located located;
   located.index = index;
   std::map<fs::path, std::vector<std::string>> names;  // by file
   for (const auto& [name, file] : json["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().empty())
-      refuse_index(index, "weights.index", fmt::format("says no file for \"{}\"", name));
+      refuse("weights.index", fmt::format("says no file for \"{}\"", name));
     const fs::path path = file.get<std::string>();
     // An index that points elsewhere than beside itself is broken or means no good.
     if (path.has_parent_path() || path == ".." || path == ".")
-      refuse_index(index, "weights.outside",
-                   fmt::format("points outside its folder: \"{}\"", path.string()));
+      refuse("weights.outside", fmt::format("points outside its folder: \"{}\"", path.string()));
     located.file_of.emplace(name, index.parent_path() / path);
     names[index.parent_path() / path].push_back(quote(name));
   }
@@ -166,8 +163,8 @@ Located located_by(const fs::path& index) {
       missing.push_back(fmt::format("{} (for {})", file.filename().string(), list_of(of_file)));
   }
   if (!missing.empty())
-    refuse_index(index, "file.missing",
-                 fmt::format("these files are missing: {}", list_of(missing)), of_one_download);
+    refuse("file.missing", fmt::format("these files are missing: {}", list_of(missing)),
+           of_one_download);
   return located;
 }
 
@@ -311,8 +308,10 @@ void Weights::check_index(const fs::path& index,
                                   file->path().filename().string(), quote(name)));
   }
   if (!wrong.empty())
-    refuse_index(index, "weights.index",
-                 fmt::format("it and its files differ: {}", list_of(wrong, "; ")), of_one_download);
+    throw Error(Stage::options, "weights.index", "weights",
+                fmt::format("weights: {}: it and its files differ: {}", index.string(),
+                            list_of(wrong, "; ")),
+                of_one_download);
 }
 
 const std::string* Weights::resolve(const std::string& name) const {

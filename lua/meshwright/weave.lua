@@ -154,8 +154,8 @@ local function wrapped(order, name)
     for number, given in ipairs(request.lanes) do
       local lane = { name = given.name, kind = given.kind, vstage = given.vstage, code = given.code,
         first = 1, last = #given.code }
-      lane.whole = { code = lane.code, facts = core.lane_facts(lane.code, request.axes), taken = 0, order = taken, number = number,
-        layers = request.layers }
+      lane.whole = { code = lane.code, facts = core.lane_facts(lane.code, request.axes), taken = 0, order = taken,
+        number = number, layers = request.layers }
       lanes[number] = setmetatable(lane, Lane)
     end
     local list = order(table.unpack(lanes))
