@@ -85,7 +85,7 @@ class Kit(KitCase):
         for command in (install, test, run.replace("SCRIPT", "script.lua")):
             # A clone's launcher would build what is not built.
             done = self.shell("bash", "-c", command.replace(str(SOURCE / "meshwright"), str(BIN)))
-        self.assertIn("dp(2) x my_strategy(2)", done.stdout)
+        self.assertIn("{ dp(2), my_strategy(2) }", done.stdout)
 
     def test_new_passes_at_once(self):
         new, = self.lines(self.shell("meshwright", "plugins", "new", "my_strategy", "--kind", "strategy", "--json"))
@@ -149,8 +149,12 @@ class Kit(KitCase):
                 elif of == "cluster my_cluster":  # prices, and computes nothing
                     self.assertEqual({check["status"] for check in own.values()}, {"ok"})
                     self.assertIn("a plan is priced for the cluster", own)
+                elif of.startswith("observer"):
+                    self.assertEqual({check["status"] for check in own.values()}, {"ok"}, own)
+                    self.assertIn("a run that it looks at is the run without it", own)
                 else:
                     self.passed(own)
+        self.profiled(build)
         script = (self.folder / "my_op/my_op.lua").read_text().replace('mw.plugins("my_op")', 'mw.plugins("narrow")')
         tried = self.tried_out(self.write(script), "--plugin-path", build)
         self.passed(tried)
@@ -158,6 +162,21 @@ class Kit(KitCase):
         self.assertIn("over one axis", self.shell("meshwright", "plugins", "show", build / "narrow.so").stdout)
         result, = self.lines(self.shell("meshwright", "run", self.write(blocks["lua"]), "--plugin-path", build, "--json"))
         self.assertEqual(result["verdict"], "equal")
+
+    def profiled(self, build):
+        """The example's file has each rank's segments of two steps, and each op's forward."""
+        script = SCRIPT.replace("steps = 3", 'steps = 3, observers = { narrow.profiler { "ops.json", first = 1, ops = true } }')
+        self.shell("meshwright", "run", self.write(script % ("narrow", "narrow", 'mw.plugins("dp")(2)')), "--plugin-path", build)
+        events = json.loads((self.folder / "ops.json").read_text())["traceEvents"]
+        self.assertEqual({event["tid"] for event in events}, {0, 1})
+        self.assertEqual({event["args"]["step"] for event in events}, {1, 2})
+        forwards = [event for event in events if event["name"] == "forward"]
+        self.assertEqual(len(forwards), 2 * 2 * 2, {event["name"] for event in events})
+        ops = [event for event in events if event["name"] == "layers.0.mlp.down"]
+        self.assertEqual(len(ops), len(forwards))
+        for op in ops:
+            self.assertTrue(any(run["tid"] == op["tid"] and run["ts"] <= op["ts"] and
+                                op["ts"] + op["dur"] <= run["ts"] + run["dur"] for run in forwards), op)
 
     def test_a_new_communicator_connects_processes(self):
         self.shell("meshwright", "plugins", "new", "wires", "--kind", "communicator")

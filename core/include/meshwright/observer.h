@@ -193,7 +193,8 @@ using StepMetrics = std::vector<std::pair<std::string, double>>;
 
 // The end of a step, as a rank tells it to its observers.
 struct StepEnd {
-  const StepOutcome& outcome;  // the same on all ranks, but for its times
+  // The same on all ranks, but for its times; instructions and moments are in the report.
+  const StepOutcome& outcome;
   std::int64_t step = 0;
   // No step follows. An observer may set it: on all ranks alike, or, if it decides(), on rank 0.
   bool last = false;

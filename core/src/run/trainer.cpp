@@ -52,7 +52,7 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
   report.rows_share = ledger.rows_share();
   report.chosen = executor.expert_loads();
   report.began = runtime.shared_clock(outcome.began);
-  report.runs = std::move(outcome.runs);
+  report.runs = outcome.runs;
   report.instructions = std::move(outcome.instructions);
   report.moments = std::move(outcome.moments);
   ledger.clear_step();

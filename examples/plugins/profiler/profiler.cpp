@@ -45,6 +45,7 @@ class Profiler final : public mw::RunObserver {
   static mw::Options options() {
     return mw::Options()
         .text("path", "the file to write; each further process adds its first rank to the name")
+        .fallback("profile.json")
         .positional("path")
         .integer("first", "the first step that is profiled")
         .at_least(0)
