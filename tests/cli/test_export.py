@@ -244,6 +244,17 @@ class Export(cases.ProgramCase):
                 self.assertEqual(done.returncode, 2)
                 self.assertIn("config.json: it is " + word, done.stderr)
 
+    def test_what_is_wrong_with_a_config_and_an_index_is_told_at_once(self):
+        self.only("run", "script.lua", "--set", 'export={path="out", shard="9KB"}')
+        config, index = self.out / "config.json", self.out / "model.safetensors.index.json"
+        config.write_text(json.dumps({key: value for key, value in json.loads(config.read_text()).items() if key != "model_type"}))
+        whole = json.loads(index.read_text())
+        index.write_text(json.dumps({"weight_map": {**whole["weight_map"], "model.none.weight": "model-00001-of-00002.safetensors"}}))
+        done = self.call("plan", "script.lua", "--set", "weights=out", "--set", "export=nil")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("does not say the model_type", done.stderr)
+        self.assertIn('"model.none.weight"', done.stderr)
+
     def test_weights_that_are_not_finite_are_refused_with_their_name(self):
         self.only("run", "script.lua")
         given = ("--set", "weights=out", "--set", "export=nil")

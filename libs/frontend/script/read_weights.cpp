@@ -44,10 +44,10 @@ std::string numbers_of(const HfConfig& config) {
 
 void read_weights(const Values& values, Experiment& experiment, Problems& problems) {
   if (!has(values, "weights") || !experiment.plan || values.text("weights").empty()) return;
+  Problems found;
   try {
     const std::string path = values.find_file(values.text("weights"));
     const PlanRequest& request = experiment.plan->request;
-    Problems found;
     Rotary rotary;
     if (const auto config = hf_config_of(*request.model, request.sequence)) {
       check_hf_config(config_beside(path), request.model->name(), *config, found);
@@ -72,13 +72,13 @@ void read_weights(const Values& values, Experiment& experiment, Problems& proble
                                   [&](const WeightSpec& s) { return s.name == parameter.name; }),
                     part, out, computed);
     };
-    problems.add(found);
   } catch (const Error& error) {
     for (Problem p : error.problems()) {
       p.key = "weights";
-      problems.add(std::move(p));
+      found.add(std::move(p));
     }
   }
+  problems.add(found);
 }
 
 at::ScalarType export_dtype(const std::string& name) {
