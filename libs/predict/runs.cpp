@@ -72,6 +72,7 @@ std::string kind_name(const OffloadPolicy& policy) {
     case K::ops:
       return "ops";
     case K::function:
+    case K::fixed:
       break;
   }
   return "function";
