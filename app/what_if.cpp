@@ -178,6 +178,10 @@ class WhatIf {
     try {
       std::string note;
       const Priced other = turned(knob, value.value, note);
+      if (!other.prediction.timed()) {
+        row["refused"] = "no time is predicted of it: " + other.prediction.untimed;
+        return row;
+      }
       add_numbers(row, other.prediction);
       const Json parts = part_changes(base_.prediction, other.prediction);
       if (!parts.empty()) row["parts"] = parts;
@@ -195,6 +199,10 @@ class WhatIf {
   // What a tenth more of the number changes; priced so where it need not be whole, else by the
   // logarithms' slope to the row whose number is nearest.
   Json sensitivity(const Knob& knob, const std::vector<Json>& rows) {
+    const bool number = std::any_of(rows.begin(), rows.end(), [&](const Json& row) {
+      return row["value"].is_number() || knob.in_bytes();
+    });
+    if (!number) return nullptr;  // of a text or a switch there is no tenth more
     Json json = {{"knob", knob.name}};
     const double before = base_.prediction.step_seconds;
     if (changes_nothing(rows)) {

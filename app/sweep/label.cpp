@@ -15,11 +15,6 @@ namespace {
 
 constexpr std::size_t longest_label = 60, longest_file = 48, longest_number = 10;
 
-// An entry of a plan.
-bool is_strategy(const Json& value) {
-  return value.is_object() && value.value("plugin", Json()).is_string();
-}
-
 bool is_made(const Json& value) {
   return value.is_object() && value.contains("kind");
 }
@@ -67,13 +62,12 @@ std::vector<Json> what_differs(const std::vector<Json>& values) {
 std::string value_label(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (is_function(value)) return "function " + value.value(code_key, "").substr(0, 6);
-  if (is_strategy(value)) return entry_name(value);
-  if (is_made(value)) return cut(made_label(value));
   if (value.is_structured() && value.empty()) return mix_text({});
+  if (std::string mix = written_mix(value); !mix.empty()) return mix;
+  if (is_made(value)) return cut(made_label(value));
   if (value.is_array()) {
     std::vector<std::string> texts;
     for (const Json& item : value) texts.push_back(value_label(item));
-    if (std::all_of(value.begin(), value.end(), is_strategy)) return mix_text(texts);
     return cut("{" + join(texts) + "}");
   }
   if (value.is_object()) {

@@ -55,6 +55,11 @@ class Identity(ProgramCase):
         self.assertEqual([(one["plan"], one["plan_hash"]) for one in again],
                          [(one["plan"], one["plan_hash"]) for one in results if one["plan"] != "one rank"])
 
+    def test_names_of_mixes_that_are_set(self):
+        done = self.call("plan", self.write(HEAD + "mw.plan(e { plan = { dp(2), tp(2) }, microbatch = 1 })"), "--set",
+                         "plan={pp{2, schedule='zb-h1'}, tp(2)}")
+        self.assertIn('plan = { pp { 2, schedule = "zb-h1" }, tp(2) } (was { dp(2), tp(2) })', done.stdout + done.stderr)
+
     def test_names_of_mixes_in_names_of_files(self):
         plan = self.only("run", self.write(HEAD + """mw.plan(e { plan = { pp { 2, schedule = "zb-h1" }, zero { 2, stage = 3 }, tp(2) },
           microbatch = 1, log = "runs/{name}.h5" })"""))

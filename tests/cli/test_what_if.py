@@ -140,6 +140,15 @@ class WhatIf(ProgramCase):
         self.assertIn('"model.layers"', hints[4])
         self.assertIn('"recompute"', hints[5])
 
+    def test_texts_and_what_has_no_time(self):
+        # Of a text there is no tenth more, and a plan without a time is a row with the reason.
+        bare = self.write(SCRIPT % ("dp(2)", "none", 1) + "e.cluster, e.stack = nil, nil\nmw.plan(e)\n")
+        found = self.asked(bare, "recompute=full", "name=mine", "device=cuda")
+        self.assertEqual(found["sensitivities"], [])
+        self.assertEqual(["refused" in row for row in found["rows"]], [False, False, True])
+        self.assertRegex(found["rows"][2]["refused"], "^no time is predicted of it: .")
+        self.assertIn("no time is predicted of it", self.call("plan", bare, "--what-if", "device=cuda").stdout)
+
     def test_a_tenth_more(self):
         script = self.small()
         found = self.asked(script, "device.peak16 x=2", "batch x=2", "model.layers x=2", "host.link x=2")

@@ -319,14 +319,19 @@ std::string entry_text(const Json& entry) {
   });
 }
 
-std::string entry_name(const Json& entry) {
-  return entry_with(entry, option_text);
-}
-
 std::string mix_text(const std::vector<std::string>& entries) {
   return entries.empty()       ? "one rank"
          : entries.size() == 1 ? entries.front()
                                : fmt::format("{{ {} }}", join(entries));
+}
+
+std::string written_mix(const Json& plan) {
+  std::vector<std::string> entries;
+  for (const Json& entry : plan.is_array() ? plan : Json::array({plan})) {
+    if (!entry.is_object() || !entry.value("plugin", Json()).is_string()) return "";
+    entries.push_back(entry_with(entry, option_text));
+  }
+  return mix_text(entries);
 }
 
 bool lies_in(const std::string& key, const std::string& table) {

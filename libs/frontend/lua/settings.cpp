@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
@@ -44,10 +45,16 @@ bool is_weave(const Json& value) {
   return value.is_object() && value.value("kind", Json()) == "weave" && value.contains("order");
 }
 
+// The name of the plan that it is; empty: it is none.
+std::string mix_in(const Json& value) {
+  return value.empty() ? "" : written_mix(value);
+}
+
 // A cluster's or a stack's table by its name; of others so much as fits a line.
 std::string short_text(const Json& value) {
   if (!value.is_structured() || is_function(value)) return describe(value);
   if (is_weave(value)) return lua_text(value);
+  if (std::string mix = mix_in(value); !mix.empty()) return mix;
   std::string text = json_text(without_hidden(value));
   if (text.size() <= longest) return text;
   if (value.is_object() && value.contains("kind") && value.contains("name"))
@@ -61,6 +68,7 @@ std::string short_text(const Json& value) {
 std::string given_text(const Setting& setting) {
   if (!setting.value.is_structured() || is_function(setting.value)) return describe(setting.value);
   if (is_weave(setting.value)) return lua_text(setting.value);
+  if (std::string mix = mix_in(setting.value); !mix.empty()) return mix;
   std::string text = json_text(without_hidden(setting.value));
   if (text.size() <= longest) return text;
   return setting.text.size() <= longest && setting.text.find('\n') == std::string::npos

@@ -17,9 +17,10 @@ std::string option_text(const std::string& key, const Json& value);
 // A strategy of a plan: dp(4), tp { 8, overlap = true }, sp(). `ways` and `options` may be empty.
 std::string entry_text(const std::string& name, const std::string& ways,
                        const std::string& options);
-// The same of an entry of a script's plan, by what is written there.
-std::string entry_name(const Json& entry);
 // dp(4) of one entry, { dp(2), tp(4) } of several, and of none "one rank".
 std::string mix_text(const std::vector<std::string>& entries);
+// The mix that an experiment's `plan`, or one entry of it, names, by what is written there. Empty:
+// it is neither.
+std::string written_mix(const Json& plan);
 
 }  // namespace mw
