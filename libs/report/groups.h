@@ -87,9 +87,9 @@ struct ReportGroups {
   // The verdict of each race of two mixes, a line each; of several with their names in front.
   std::string answer() const;
   // { fastest, predicted, by, undecided, impossible, answer, kinds = { { name, mixes, fastest, by,
-  // undecided } }, speeds }: `predicted` as above; `fastest`, `by` and `undecided` of the only race, or null and none. `numbers`:
-  // mixes that are the fastest come with their speed, as { name, tokens_per_second, half,
-  // predicted, delta }.
+  // undecided } }, speeds }: `predicted` as above; `fastest`, `by` and `undecided` are those of the
+  // only race, or null and none. `numbers`: mixes that are the fastest come with their speed, as
+  // { name, tokens_per_second, half, predicted, delta }.
   Json answer_json(bool numbers) const;
 };
 
