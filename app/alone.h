@@ -34,7 +34,7 @@ class AloneTimes : public RunObserver {
   ~AloneTimes() override;
 
   void begin(RankRun& rank) override;
-  const char* name() const override { return "account"; }
+  std::string name() const override { return "account"; }
 
   // Seconds of one call, in the process of rank 0 once it has begun; NaN: it cannot be made alone.
   double product_seconds(const ProductName& product) const;

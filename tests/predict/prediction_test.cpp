@@ -165,9 +165,9 @@ TEST_CASE("The printed plan is short and says what matters") {
   const std::string text = print(*e.plan, mw::predict(*e.plan, SharedCores(round_device())));
   INFO(text);
   CHECK(std::count(text.begin(), text.end(), '\n') <= 30);
-  for (const char* part :
-       {"{ dp { 2, bucket = \"64KiB\" }, tp(4) }", "8 ranks", "batch -> dp (dp)", "vocab -> tp (tp)",
-        "2 microbatches of 2", "activations", "all-reduce", "gradients", "MFU"}) {
+  for (const char* part : {"{ dp { 2, bucket = \"64KiB\" }, tp(4) }", "8 ranks", "batch -> dp (dp)",
+                           "vocab -> tp (tp)", "2 microbatches of 2", "activations", "all-reduce",
+                           "gradients", "MFU"}) {
     CHECK(text.find(part) != std::string::npos);
   }
 }

@@ -33,8 +33,8 @@ struct Option {
   // A key of the type `any` may name one of this kind (choice.h). A strategy gets such a choice as
   // its name, or as { kind = …, … } with the options that are not the usual ones.
   std::optional<Kind> names;
-  // Of all values of the table, this one's among them: whether it is what it would be anyway, where
-  // that follows from others. It then reads as one that is left out.
+  // Whether the value is what it would be anyway, by the table's other values: it then reads as one
+  // that is left out.
   std::function<bool(const Json& values)> usual;
   // What a key of mw.train has no part in.
   bool beside_plan = false;  // the plan: one that was made with another value serves as well
