@@ -171,7 +171,7 @@ TEST_CASE("an existing run file is replaced; a reader of the old one keeps it") 
   CHECK(status_of(path) == "interrupted");
 }
 
-// A reader opens the run file. Two flushes later that file is the hidden copy, which is written next.
+// A reader opens the run file. Two flushes later that file is the hidden one, and written next.
 TEST_CASE("a file that somebody reads is not written") {
   TemporaryFolder folder;
   const fs::path path = folder.path() / "run.h5";
