@@ -113,10 +113,10 @@ void add_files(const std::string& given, const std::string& key, const DataConte
   if (!there && is_name(given)) path = packaged(given);
   if (!fs::exists(path, error)) {
     std::string looked;
-    std::set<std::string> named;  // the script may lie in the working directory
+    std::set<std::string> places;  // the script may lie in the working directory
     for (const fs::path& root : context.roots) {
       const std::string place = (root / given).lexically_normal().string();
-      if (named.insert(place).second) looked += (looked.empty() ? "" : ", ") + place;
+      if (places.insert(place).second) looked += (looked.empty() ? "" : ", ") + place;
     }
     if (looked.empty() || path.is_absolute()) looked = fs::absolute(path, error).string();
     problems.add(Stage::options, "file.missing", key,
