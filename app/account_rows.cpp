@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 #include "meshwright/engine/program_facts.h"
@@ -159,15 +158,12 @@ void AccountRows::take_rest(const Instruction& i, const RankView& view, double s
     row.flops += footprint_.executed();
     row.limit_seconds = not_known;
   } else if (bytes > 0) {
-    static const std::map<std::string_view, const char*> titles{{"start", "packing for transfers"},
-                                                                {"wait", "packing for transfers"},
-                                                                {"totals", "gradient norm"},
-                                                                {"begin_sum", "sums"}};
-    const char* name = name_of(i.code);
-    const auto title = titles.find(name);
+    const bool moves = (i.begins_transfer() || i.awaits_transfer()) && !i.runs_hook();
     add_memory(i.update != Update::none ? "update"
-               : title == titles.end()  ? name
-                                        : title->second,
+               : moves                  ? "packing for transfers"
+               : i.makes_totals()       ? "gradient norm"
+               : i.begins_sums()        ? "sums"
+                                        : name_of(i.code),
                seconds, bytes);
   }
 }

@@ -135,9 +135,10 @@ class AppHost : public Host {
                  const std::string& verb, const CallFunction& function);
   Json answer(const std::string& verb, const std::vector<Json>& experiments,
               const CallFunction& function);
-  // Says which plugins broke that were only tried, and returns what it says; but what `said` says.
+  // Warns of each fault of a plugin that was only tried, and returns the warnings. Leaves out those
+  // that `said` reports already.
   std::vector<std::string> say_faults(const std::vector<Problem>& said);
-  // Puts the result out, with what was left out of it so.
+  // Prints the result, with these warnings under `faults`.
   void give(Json& result);
   Json search(const Json& table, const ReadContext& context);
   Json what_if(Json table, const ReadContext& context);

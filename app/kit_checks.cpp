@@ -271,8 +271,12 @@ void check_lossy(const std::string& check, const Experiment& experiment, KitRepo
       "a mean, is to be left");
 }
 
-void check_observer(const Experiment& with, const Experiment& without, KitReport& report) {
-  const char* check = "a run that it looks at is the run without it";
+namespace {
+
+constexpr const char* observed_check = "a run that it looks at is the run without it";
+
+void check_observers(const Experiment& with, const Experiment& without, KitReport& report) {
+  const char* const check = observed_check;
   const Reports alone = train_once(without), seen = train_once(with);
   const bool decides =
       std::ranges::any_of(with.observers, [](const auto& o) { return o->decides(); });
@@ -297,6 +301,16 @@ void check_observer(const Experiment& with, const Experiment& without, KitReport
   } else {
     report.failed(check, more + " without it", "let go of tensors at the step's end");
   }
+}
+
+}  // namespace
+
+void check_observers(const Json& with, const Json& without, const ReadContext& context,
+                     KitReport& report) {
+  try_experiment(observed_check, without, context, report, [&](const Experiment& alone) {
+    try_experiment(observed_check, with, context, report,
+                   [&](const Experiment& seen) { check_observers(seen, alone, report); });
+  });
 }
 
 void check_priced(const Experiment& experiment, KitReport& report) {

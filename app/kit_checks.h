@@ -45,9 +45,10 @@ void check_replicas(const std::string& check, Experiment experiment, KitReport& 
 void check_all_books(const std::string& mix, const Json& table, const ReadContext& context,
                      KitReport& report);
 
-// Trains with an observer and without it: losses, norms and what ranks hold after the last step are
-// the same to the bit, and all steps run unless the observer decides.
-void check_observer(const Experiment& with, const Experiment& without, KitReport& report);
+// Trains with the observers of an experiment, and without: losses, norms and what ranks hold after
+// the last step are the same to the bit, and all steps run unless an observer decides.
+void check_observers(const Json& with, const Json& without, const ReadContext& context,
+                     KitReport& report);
 
 // A plan's prediction on the cluster of the experiment; says nothing where it names none.
 void check_priced(const Experiment& experiment, KitReport& report);

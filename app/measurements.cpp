@@ -57,8 +57,10 @@ void Measurements::add_held_out(std::int64_t step, const HeldOut& held_out) {
        {"seconds", held_out.seconds}});
 }
 
-std::string Measurements::add(const StepReport& report, const CoreUse& use) {
+std::string Measurements::add(const StepReport& report, const CoreUse& use,
+                              const std::optional<HeldOut>& held_out) {
   at_step_ = report.step;
+  complete_ = false;
   if (rows_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
   losses_.push_back(report.loss);
   norms_.push_back(report.grad_norm);
@@ -71,11 +73,10 @@ std::string Measurements::add(const StepReport& report, const CoreUse& use) {
   log_.write(report, row, loads_);
   events_.write(report, row);
   std::string news = look_for_divergence(report);
-  if (report.held_out) {
-    const HeldOut& held_out = *report.held_out;
-    add_held_out(report.step, held_out);
+  if (held_out) {
+    add_held_out(report.step, *held_out);
     news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
-                        held_out.loss);
+                        held_out->loss);
   }
   if (!events_.lost().empty() && !said_lost_) {
     news += fmt::format("{}the run goes on without events, and fails at its end: {}",
@@ -172,19 +173,25 @@ void Measurements::add_metrics(std::int64_t step,
     events_.add_series(step, metrics);
   }
   at_step_ = step + 1;
-  log_.flush_if_due();  // a file has a step and its numbers, or neither
+  complete_ = true;
+  flush_while_idle();
+}
+
+void Measurements::flush_while_idle() {
+  if (!complete_) return;  // a file has a step and its numbers, or neither
+  log_.flush_if_due();
   events_.flush_if_due();
 }
 
-RunStatus Measurements::conclude(bool interrupted, bool ended_by_observe) {
+RunStatus Measurements::conclude(bool interrupted, const std::string& ended_by) {
   if (interrupted) {
     const std::string by = stop_signal();
     reason_ = fmt::format("interrupted{} after {} of {}", by.empty() ? "" : " by " + by,
                           losses_.size(), plural(experiment_.steps, "step"));
     log_.event(at_step_ - 1, -1, "interrupted", reason_);
   } else {
-    if (ended_by_observe && at_step_ < experiment_.steps) {
-      reason_ = fmt::format("stopped by observe after step {}", at_step_ - 1);
+    if (!ended_by.empty() && at_step_ < experiment_.steps) {
+      reason_ = fmt::format("stopped by {} after step {}", ended_by, at_step_ - 1);
       log_.event(at_step_ - 1, -1, "stopped", reason_);
     }
     if (!diverged_.empty()) reason_ = diverged_;

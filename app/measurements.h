@@ -32,13 +32,16 @@ class Measurements {
 
   // After each step, in the recorder's thread. Returns what people should be told at
   // once; mostly nothing.
-  std::string add(const StepReport& report, const CoreUse& use);
+  std::string add(const StepReport& report, const CoreUse& use,
+                  const std::optional<HeldOut>& held_out);
   // Numbers by name of the step that was added last; then it is complete.
   void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   const std::string& earlier_unread() const { return log_.earlier_unread(); }  // app/run_log.h
   // For accounts of steps (app/run_log.h).
   void hold_accounts_to(const AloneTimes* alone) { log_.hold_accounts_to(alone); }
   void took(const std::string& what, double seconds) { log_.took(what, seconds); }
+  // Writes what is due where no further step has come for a while: the last one may take long.
+  void flush_while_idle();
   // What was added so far is in the run file: a checkpoint is no more than what the file has.
   void flush() {
     log_.flush();
@@ -67,7 +70,7 @@ class Measurements {
   void stopped_diverging(const RankFailed& why);
   // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
   // norm that is NaN or Inf has failed.
-  RunStatus conclude(bool interrupted, bool ended_by_observe);
+  RunStatus conclude(bool interrupted, const std::string& ended_by);
   // Closes its file, with the result in it.
   void close(RunStatus status, const Json& result);
   // The same for a run that broke off, on a rank (-1: on none). `result` is asked once the reason
@@ -122,6 +125,7 @@ class Measurements {
   Json held_out_ = Json::array();          // an entry for each evaluation
   std::vector<std::int64_t> skipped_;
   std::int64_t at_step_ = 0;  // which is under way, or being added
+  bool complete_ = true;      // the last step has its numbers
   std::string diverged_;      // since when, if the last step's loss or norm is not finite
   std::string reason_;
   std::int64_t restarts_ = 0;

@@ -1,30 +1,37 @@
-// What a script has to say of each step: its function `observe`, and those of `observers`.
+// The numbers of a step, from the observers to the recorder.
 #pragma once
 
-#include <atomic>
 #include <string>
 
-#include "meshwright/engine/run.h"
+#include "app/recorder.h"
 #include "script/experiment.h"
 
 namespace mw {
 
-// Calls the experiment's functions on rank 0 after each step, and adds the numbers that they
-// return, and those that the run records itself, to the step's. { stop = true } ends the run.
-class Observe : public RunObserver {
+class Measurements;
+
+// Adds the numbers that a run records itself: of its loss scale and of evaluations.
+class OwnMetrics : public RunObserver {
  public:
-  explicit Observe(const Experiment& experiment) : experiment_(experiment) {}
+  explicit OwnMetrics(const Experiment& experiment) : scales_(experiment.loss_scale != nullptr) {}
   void step(RankRun& rank, StepEnd& end) override;
-  bool decides() const override { return !experiment_.observe.empty(); }
-  std::string name() const override { return "observe"; }
-  bool ended() const { return ended_; }  // the run, by a function's word
+  std::string name() const override { return "log"; }
 
  private:
-  Json facts_of(const StepReport& report) const;
-  void take(const Experiment::Observing& from, const Json& given, StepEnd& end);
+  const bool scales_;
+};
 
-  const Experiment& experiment_;
-  std::atomic<bool> ended_ = false;
+// Hands the numbers of all observers before it to the recorder, after the step itself.
+class RecordMetrics : public RunObserver {
+ public:
+  RecordMetrics(RunRecorder& recorder, Measurements& measured)
+      : recorder_(recorder), measured_(measured) {}
+  void step(RankRun& rank, StepEnd& end) override;
+  std::string name() const override { return "log"; }
+
+ private:
+  RunRecorder& recorder_;
+  Measurements& measured_;
 };
 
 }  // namespace mw

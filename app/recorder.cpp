@@ -9,10 +9,14 @@
 namespace mw {
 namespace {
 constexpr std::size_t most_undone = 256;
-}
+constexpr std::chrono::seconds idle_interval{1};
+}  // namespace
 
-RunRecorder::RunRecorder(Take take, Look look)
-    : take_(std::move(take)), look_(std::move(look)), thread_(start_thread([this] { run(); })) {}
+RunRecorder::RunRecorder(Take take, Look look, std::function<void()> idle)
+    : take_(std::move(take)),
+      look_(std::move(look)),
+      idle_(std::move(idle)),
+      thread_(start_thread([this] { run(); })) {}
 
 RunRecorder::~RunRecorder() {
   {
@@ -26,11 +30,8 @@ RunRecorder::~RunRecorder() {
 void RunRecorder::step(RankRun& /*rank*/, StepEnd& end) {
   if (end.report == nullptr) return;
   const CoreUse use = look_ ? look_(*end.report) : CoreUse();
-  std::vector<RankReport> ranks = std::move(end.report->ranks);
-  end.report->ranks.clear();
-  auto report = std::make_shared<StepReport>(*end.report);
-  report->ranks = std::move(ranks);
-  hand_over([this, report, use, metrics = end.metrics] { take_(*report, use, metrics); });
+  hand_over(
+      [this, report = end.report, held_out = end.held_out, use] { take_(*report, use, held_out); });
 }
 
 void RunRecorder::hand_over(std::function<void()> work) {
@@ -38,23 +39,27 @@ void RunRecorder::hand_over(std::function<void()> work) {
   wait_away(changed_, lock, [&] { return undone_.size() < most_undone || failed_; });
   rethrow();
   undone_.push_back(std::move(work));
+  drained_ = false;
   changed_.notify_all();
 }
 
 void RunRecorder::drain() {
   std::unique_lock lock(mutex_);
-  wait_away(changed_, lock, [&] { return undone_.empty() || failed_; });
+  drained_ = true;
+  wait_away(changed_, lock, [&] { return rests(); });
   rethrow();
 }
 
 void RunRecorder::settle() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return undone_.empty() || failed_; });
+  drained_ = true;
+  changed_.wait(lock, [&] { return rests(); });
 }
 
 bool RunRecorder::settle(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, patience, [&] { return undone_.empty() || failed_; });
+  drained_ = true;
+  return changed_.wait_for(lock, patience, [&] { return rests(); });
 }
 
 void RunRecorder::rethrow() {
@@ -63,21 +68,32 @@ void RunRecorder::rethrow() {
 
 void RunRecorder::run() {
   std::unique_lock lock(mutex_);
+  // Does it with the mutex let go; nothing is done after what has failed.
+  const auto carry_out = [&](const std::function<void()>& work) {
+    if (failed_) return;
+    lock.unlock();
+    std::exception_ptr failed;
+    try {
+      work();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    lock.lock();
+    failed_ = failed;
+  };
   while (true) {
-    changed_.wait(lock, [&] { return !undone_.empty() || ends_; });
+    const auto has_to_do = [&] { return !undone_.empty() || ends_; };
+    if (!changed_.wait_for(lock, idle_interval, has_to_do)) {
+      if (!idle_ || drained_) continue;
+      idles_ = true;
+      carry_out(idle_);
+      idles_ = false;
+      changed_.notify_all();
+      continue;
+    }
     if (undone_.empty()) return;
     const std::function<void()> work = undone_.front();
-    if (!failed_) {
-      lock.unlock();
-      std::exception_ptr failed;
-      try {
-        work();
-      } catch (...) {
-        failed = std::current_exception();
-      }
-      lock.lock();
-      failed_ = failed;
-    }
+    carry_out(work);
     undone_.pop_front();
     changed_.notify_all();
   }

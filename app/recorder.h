@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "common/core_meter.h"
@@ -17,16 +18,19 @@ namespace mw {
 
 class RunRecorder : public RunObserver {
  public:
-  // `take` is called for each step's report and numbers, in the thread of the recorder, with what
-  // `look` has returned of it in rank 0's thread, right at the step's end.
-  using Take = std::function<void(const StepReport&, const CoreUse&, const StepMetrics&)>;
+  // `take` is called for each step's report and evaluation, in the thread of the recorder, with
+  // what `look` has returned of it in rank 0's thread, right at the step's end.
+  using Take =
+      std::function<void(const StepReport&, const CoreUse&, const std::optional<HeldOut>&)>;
   using Look = std::function<CoreUse(const StepReport&)>;
-  explicit RunRecorder(Take take, Look look = {});
+  // `idle`: called in that thread about once a second while nothing is handed over, but not between
+  // drain() or settle() and what is handed over next.
+  explicit RunRecorder(Take take, Look look = {}, std::function<void()> idle = {});
   ~RunRecorder() override;  // does what is left
   RunRecorder(const RunRecorder&) = delete;
   RunRecorder& operator=(const RunRecorder&) = delete;
 
-  // On rank 0: hands the report over; the ranks' books are gone from it then.
+  // On rank 0: hands the report over.
   void step(RankRun& rank, StepEnd& end) override;
   std::string name() const override { return "log"; }
   // Anything else to do in that thread, after what was handed over before. Waits where much is
@@ -42,14 +46,16 @@ class RunRecorder : public RunObserver {
  private:
   void run();
   void rethrow();  // with the mutex held
+  bool rests() const { return (undone_.empty() || failed_) && !idles_; }
 
   const Take take_;
   const Look look_;
+  const std::function<void()> idle_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> undone_;  // the first one is being done
   std::exception_ptr failed_;                 // nothing is done after it
-  bool ends_ = false;
+  bool ends_ = false, idles_ = false, drained_ = true;
   std::jthread thread_;
 };
 

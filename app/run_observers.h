@@ -17,9 +17,8 @@
 
 namespace mw {
 
-// The observers of a run that all its processes have, in the order in which they are called. The
-// script's functions and the recorder, which the process of rank 0 alone has, come after the
-// held-out loss, and the script's other observers between these.
+// The observers of a run that all its processes have, in the order in which they are called. What
+// the process of rank 0 alone has to record the run stands around the script's own observers.
 struct Observers {
   // `faults`: who disturbs the run; null: nobody.
   Observers(const Experiment& experiment, Checkpoints* checkpoints, chaos::Agent* faults)
@@ -41,11 +40,13 @@ struct Observers {
     if (checkpoints != nullptr) after.push_back(checkpoints);
     if (experiment.exporter) after.push_back(&exporter.emplace(*experiment.exporter));
   }
-  std::vector<RunObserver*> all(RunObserver& observe, RunObserver& recorder) const {
+  // `recorders`: of the step, before the script's observers, and of their numbers, after these.
+  std::vector<RunObserver*> all(const std::vector<RunObserver*>& recorders,
+                                RunObserver* numbers) const {
     std::vector<RunObserver*> list = before;
-    list.push_back(&observe);
+    list.insert(list.end(), recorders.begin(), recorders.end());
     list.insert(list.end(), own.begin(), own.end());
-    list.push_back(&recorder);
+    if (numbers != nullptr) list.push_back(numbers);
     list.insert(list.end(), after.begin(), after.end());
     return list;
   }
@@ -58,16 +59,6 @@ struct Observers {
   EndAtNotFinite not_finite;
   std::optional<ExportParameters> exporter;
   std::vector<RunObserver*> before, own, after;
-};
-
-// In the place of `observe` where another process has it.
-class HeardFromFirst : public RunObserver {
- public:
-  explicit HeardFromFirst(bool decides) : decides_(decides) {}
-  bool decides() const override { return decides_; }
-
- private:
-  const bool decides_;
 };
 
 }  // namespace mw

@@ -320,11 +320,9 @@ Json carry_ranks(Experiment experiment, chaos::Agent* faults) {
   const IfStuck if_stuck(
       [](const Error& error) { ::_exit(exit_code_ending_by(stuck_in_run(error))); });
   const Observers observers(experiment, checkpoints, faults);
-  RunObserver records;
-  HeardFromFirst observe(!experiment.observe.empty());
   try {
     try {
-      train(experiment, observers.all(observe, records), stop_flag());
+      train(experiment, observers.all({}, nullptr), stop_flag());
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
     }
@@ -502,10 +500,9 @@ class TrainVerb {
   }
 
   // What people see of a step, in the recorder's thread.
-  void show(const StepReport& report, const CoreUse& use, const StepMetrics& metrics) {
+  void show(const StepReport& report, const CoreUse& use, const std::optional<HeldOut>& held_out) {
     const double began = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
-    const std::string news = measured_->add(report, use);
-    measured_->add_metrics(report.step, metrics);
+    const std::string news = measured_->add(report, use, held_out);
     const std::vector<Measurements::CheckpointWords> written = measured_->take_checkpoints();
     const double added = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     measured_->took("log, in its own thread", added - began);
@@ -527,10 +524,12 @@ class TrainVerb {
     if (folder_.output() != nullptr)
       shown_.push_back(
           std::make_unique<Progress>(folder_.output(), experiment_.steps, ProgressStyle{}));
-    recorder_.emplace([this](const StepReport& report, const CoreUse& use,
-                             const StepMetrics& metrics) { show(report, use, metrics); },
-                      core_use_of(experiment_));
-    Observe observe(experiment_);
+    recorder_.emplace(
+        [this](const StepReport& report, const CoreUse& use,
+               const std::optional<HeldOut>& held_out) { show(report, use, held_out); },
+        core_use_of(experiment_), [this] { measured_->flush_while_idle(); });
+    OwnMetrics own_metrics(experiment_);
+    RecordMetrics metrics(*recorder_, *measured_);
     const Observers observers(experiment_, checkpoints(), faults_);
     const SettledFirst before_observers_go(*recorder_);  // accounts of steps read `observers.alone`
     if (checkpoints() != nullptr)
@@ -541,7 +540,7 @@ class TrainVerb {
     measured_->hold_accounts_to(observers.alone ? &*observers.alone : nullptr);
     TrainOutcome outcome;
     try {
-      outcome = train(limited_, observers.all(observe, *recorder_), stop_flag());
+      outcome = train(limited_, observers.all({&*recorder_, &own_metrics}, &metrics), stop_flag());
       recorder_->drain();
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
@@ -559,7 +558,7 @@ class TrainVerb {
           "export: {} stays as it was, as this run was interrupted before its last step",
           experiment_.exporter->folder().string()));
     measured_->take(observers.checked());
-    const RunStatus status = measured_->conclude(outcome.interrupted, observe.ended());
+    const RunStatus status = measured_->conclude(outcome.interrupted, outcome.ended_by);
     measured_->close(status, result_of(status));
     if (status == RunStatus::done && measured_->earlier_unread().empty()) claim_.done();
     return ended(status);

@@ -23,7 +23,7 @@ void HeldOutLoss::step(RankRun& rank, StepEnd& end) {
   end.apart = true;
   if (end.stopped) end.last = true;  // the mean of some of the batches is no result
   if (end.stopped) return;
-  if (end.report != nullptr) end.report->held_out = result;
+  if (end.report != nullptr) end.held_out = result;
 }
 
 }  // namespace mw

@@ -178,8 +178,7 @@ void Checkpoints::step(RankRun& executor, StepEnd& end) {
     const StepReport& report = *end.report;
     note(PastStep{report.seconds, report.loss, report.grad_norm, report.lr, report.loss_scale,
                   report.update_left_out});
-    if (report.held_out)
-      note(PastEvaluation{end.step, report.held_out->loss, report.held_out->seconds});
+    if (end.held_out) note(PastEvaluation{end.step, end.held_out->loss, end.held_out->seconds});
   }
   if (!due(end)) return;
   end.apart = true;

@@ -50,7 +50,7 @@ std::string describe(const RankView& rank, const Instruction& i) {
                 : "over " + program.name_of({i.move.atoms, {}, i.move.exchanges_rows()});
   } else if (i.op < 0 && !waits && i.inputs.size() == 1 && i.outputs.size() == 1) {
     text += program.slots[i.outputs[0]].name + " <- " + program.slots[i.inputs[0]].name;
-  } else if (i.handles_sums() && i.outputs.size() == 1) {
+  } else if ((i.begins_sums() || i.settles_sum()) && i.outputs.size() == 1) {
     text += program.slots[i.outputs[0]].name;
     if (!i.contributing.empty())
       text += ", but on the first of " + program.mesh.name_of(i.contributing[0]);

@@ -45,20 +45,27 @@ class Observers(ProgramCase):
         self.assertEqual(series["again"], series["shown"])
         self.assertEqual(series["third"], series["shown"])
 
-    def test_they_make_no_other_experiment_but_functions_do(self):
+    def test_they_make_no_other_experiment_unless_they_may_end_it(self):
         function = "observers = {{ function(step, facts) if facts.loss < {} then return {{ stop = true }} end end }}"
-        changes = ["", "observers = { kit.shown }", "observers = {}", function.format(1), function.format(2)]
+        changes = ["", "observers = { kit.shown }", "observers = {}", function.format(1), function.format(2),
+                   "observers = { kit.shown { last = 1 } }", "observers = { kit.shown { last = 2 } }"]
         self.write(HEAD.replace("return mw.train", "return mw.plan") + "".join(f"train {{ {each} }}\n" for each in changes))
         hashes = [result["hash"] for result in self.all("plan", self.folder / "script.lua", *PATH)]
         self.assertEqual(hashes[0], hashes[1])
         self.assertEqual(hashes[0], hashes[2])
-        self.assertEqual(len(set(hashes)), 3, hashes)
+        self.assertEqual(len(set(hashes)), 5, hashes)
 
     def test_one_that_decides_ends_the_run(self):
+        log = self.folder / "run.h5"
         for more in ((), ("--processes", "2")):
             with self.subTest(more):
-                self.assertEqual(len(self.ran("observers = { kit.shown { last = 1 } }", *more)["losses"]), 2)
-        ended = self.ran("observers = { function(step) return { stop = step == 2 } end, kit.shown }")
+                ended = self.ran(f'log = "{log}", overwrite = true, observers = {{ kit.shown {{ last = 1 }} }}', *more)
+                self.assertEqual((len(ended["losses"]), ended["status"]), (2, "done"))
+                with h5py.File(log) as run:
+                    self.assertIn(b"stopped by shown after step 1", run["events"][-1]["message"])
+        # In the order of the list; none takes back what one before it has said.
+        ended = self.ran("observers = { function(step) return { stop = step == 2 } end, "
+                         'kit.shown { "more", last = 3, fault = "clears" }, kit.shown }')
         self.assertEqual((len(ended["losses"]), ended["status"]), (3, "done"))
 
     def test_what_is_refused_before_the_run(self):
@@ -70,19 +77,26 @@ class Observers(ProgramCase):
                 self.assertEqual(problems(errors), [problem], errors)
 
     def test_faults_name_the_plugin_and_the_step(self):
-        for fault, words in (("throws", "On rank 1: observers[1]: the plugin \"shown\" threw while it looked at step 1: enough"),
+        for fault, words in (("throws", "On rank 1: observers[2]: the plugin \"shown\" threw while it looked at step 1: enough"),
                              ("ends", "after step 1 it ended the run, and its decides() says that it does not"),
+                             ("watches", "observers: one that watches tensors threw: seen enough (in the forward of "),
+                             ("takes", "after step 1 it changed numbers of others"),
                              ("twice", 'after step 1 it gave a number named "shown", which is there already')):
             with self.subTest(fault):
-                done = self.call("run", self.write(f'{HEAD}train {{ observers = {{ kit.shown {{ fault = "{fault}" }} }} }}'), *PATH,
-                                 "--json")
+                seen = f'log = "run.h5", overwrite = true, observers = {{ function() return {{ x = 1 }} end, kit.shown {{ fault = "{fault}" }} }}'
+                done = self.call("run", self.write(f"{HEAD}train {{ {seen} }}"), *PATH, "--json")
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(words, self.lines(done)[-1]["message"])
                 self.assertIn("plugin.fault", problems(self.lines(done))[0])
+                with h5py.File(self.folder / "run.h5") as run:
+                    self.assertEqual(list(run["steps"]["step"]), [0, 1])
+        for returned in ("stop = 1", "[''] = 1"):
+            done = self.call("run", self.write(f"{HEAD}train {{ observers = {{ function() return {{ {returned} }} end }} }}"), "--json", *PATH)
+            self.assertEqual(problems(self.lines(done)), ["function.result observers[1]"])
         two = "observers = { function() return { x = 1 } end, function() return { x = 2 } end }"
         done = self.call("run", self.write(f"{HEAD}train {{ {two} }}"), "--json", *PATH)
         self.assertEqual(problems(self.lines(done)), ["function.result observers[2]"])
-        self.assertIn("observers[2](0) returned x, which the run records itself, or another function", done.stdout)
+        self.assertIn("observers[2](0) returned x, which the run records itself, or another observer", done.stdout)
 
 
 if __name__ == "__main__":

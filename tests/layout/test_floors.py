@@ -181,7 +181,8 @@ def fact_findings(root):
             code = text.split("//")[0]
             if "Code::" in code and not part.startswith("plugins/"):
                 yield f"{path}:{number}: names a code: ask for a fact of the instruction (meshwright/instruction.h)"
-            if re.search(r"\bpending == .*\bflat\.", code):
+            of_bucket = r"\bflat\.(reduction|shard_reduction|gather|gather_directions)\b"
+            if re.search(rf"\bpending\b.*{of_bucket}|{of_bucket}.*\bpending\b", code):
                 yield f"{path}:{number}: finds out what a transfer serves: see Instruction::serves"
 
 

@@ -214,7 +214,6 @@ TEST_CASE("what on_step throws in the first process ends all") {
   const auto ends = in_processes(2, [&](Processes& all) {
     Experiment& own = all_of[static_cast<std::size_t>(all.index())];
     own.processes = &all;
-    own.observe = {{"observe", [](std::int64_t, const Json&) { return Json(); }}};
     train(own, nullptr, [](const StepReport& report) {
       if (report.step == 1) throw Error(Stage::run, "function.result", "observe", "no number");
     });

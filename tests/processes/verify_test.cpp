@@ -127,7 +127,6 @@ TEST_CASE("the first process ends a run early, any process stops it") {
   SECTION("observe says so") {
     std::atomic<bool> end = false;
     with_each(setup, 2, [&](Processes&, Experiment& own) {
-      own.observe = {{"observe", [](std::int64_t, const Json&) { return Json(); }}};
       const TrainOutcome outcome = train(
           own, nullptr, [&](const StepReport& report) { end = report.step == 1; },
           [&]() -> bool { return end; });

@@ -240,11 +240,12 @@ TEST_CASE("Rank 0 does not wait for what a recorder writes, and nothing that it 
   std::promise<void> over;
   const std::shared_future<void> wait = over.get_future().share();
   std::vector<std::int64_t> written;
-  RunRecorder recorder([&](const StepReport& report, const CoreUse&, const StepMetrics&) {
-    wait.wait();  // for the end of the training
-    CHECK(report.ranks.size() == 4);
-    written.push_back(report.step);
-  });
+  RunRecorder recorder(
+      [&](const StepReport& report, const CoreUse&, const std::optional<HeldOut>&) {
+        wait.wait();  // for the end of the training
+        CHECK(report.ranks.size() == 4);
+        written.push_back(report.step);
+      });
   CHECK(run(on_four_ranks(4), {&recorder}).steps == 4);
   CHECK(written.empty());
   over.set_value();
@@ -254,7 +255,7 @@ TEST_CASE("Rank 0 does not wait for what a recorder writes, and nothing that it 
 
 TEST_CASE("What a recorder fails at ends the run, or is thrown at its end") {
   std::atomic<int> calls = 0;
-  RunRecorder recorder([&](const StepReport&, const CoreUse&, const StepMetrics&) {
+  RunRecorder recorder([&](const StepReport&, const CoreUse&, const std::optional<HeldOut>&) {
     ++calls;
     throw Error(Stage::run, "run.disk", "", "the disk is full");
   });
@@ -266,19 +267,44 @@ TEST_CASE("What a recorder fails at ends the run, or is thrown at its end") {
   CHECK(calls == 1);
 }
 
-TEST_CASE("The recorder has the numbers of the observers before it") {
-  struct Counts : RunObserver {
+TEST_CASE("A step is recorded though an observer after the recorder throws") {
+  struct Throws : RunObserver {
     void step(RankRun& /*rank*/, StepEnd& end) override {
-      if (end.report != nullptr) end.metrics.emplace_back("step", static_cast<double>(end.step));
+      if (end.step == 1) throw Error(Stage::run, "observer.fault", "", "enough", "");
     }
-  } counts;
-  std::vector<StepMetrics> recorded;
-  RunRecorder recorder([&](const StepReport&, const CoreUse&, const StepMetrics& metrics) {
-    recorded.push_back(metrics);
-  });
-  run(on_four_ranks(2), {&counts, &recorder});
+  } throws;
+  std::vector<std::int64_t> recorded;
+  RunRecorder recorder([&](const StepReport& report, const CoreUse&,
+                           const std::optional<HeldOut>&) { recorded.push_back(report.step); });
+  CHECK_THROWS_WITH(run(on_four_ranks(4), {&recorder, &throws}), Catch::Contains("enough"));
   recorder.drain();
-  CHECK(recorded == std::vector<StepMetrics>{{{"step", 0}}, {{"step", 1}}});
+  CHECK(recorded == std::vector<std::int64_t>{0, 1});
+}
+
+TEST_CASE("What is due is written though no further step comes, and not once all is drained") {
+  std::atomic<int> idle = 0;
+  RunRecorder recorder([](const StepReport&, const CoreUse&, const std::optional<HeldOut>&) {}, {},
+                       [&] { ++idle; });
+  recorder.hand_over([] {});
+  while (idle == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  recorder.drain();
+  const int seen = idle;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  CHECK(idle == seen);
+}
+
+TEST_CASE("The observer that ends a run is known by its name") {
+  struct Ends : RunObserver {
+    bool decides() const override { return true; }
+    std::string name() const override { return "ends"; }
+    void step(RankRun& rank, StepEnd& end) override {
+      end.last = rank.rank() == 0 && end.step == 1;
+    }
+  } ends;
+  const TrainOutcome ended = run(on_four_ranks(4), {&ends});
+  CHECK(ended.steps == 2);
+  CHECK(ended.ended_by == "ends");
+  CHECK(run(on_four_ranks(1), {&ends}).ended_by.empty());
 }
 
 TEST_CASE("Several watchers are shown each tensor, in the order in which they came") {

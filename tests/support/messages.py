@@ -138,7 +138,7 @@ MESSAGES = {
                         r"(loss_scale|microbatch): the function returned .* for step \d+ \[return .*",
                         r"schedule: the function returned .* as the learning rate of step \d+ \[return a finite "
                      r"number, 0 or more\]",
-                        r"(On rank \d+: )?(observe|observers\[\d+\])\(\d+\) returned .* \[(return \{ name = number \}.*|give it another name\])",
+                        r"(On rank \d+: )?(observe|observers\[\d+\])\(\d+\) returned .* \[(return \{ name = number \}.*|give it another name|stop is true or false)\]",
                         r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ "
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
@@ -291,8 +291,9 @@ MESSAGES = {
                      r"them out\]"],
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
-    "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data|observers\[1\]): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]",
-                     r"On rank \d+: observers\[1\]: \w+: after step \d+ it (ended the run, and|gave a number) .* \[.*\]"],
+    "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data|observers\[\d\]): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]",
+                     r"On rank \d+: observers\[\d\]: \w+: after step \d+ it (ended the run, and .*|gave a number .*|changed numbers of others) \[.*\]",
+                     r"On rank \d+: observers: one that watches tensors threw: .* \[mend the observer\]"],
     "plugin.writable": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )(anybody on this machine|the group \d+, which you are not in,) may write \S+ "
                         r"\(mode \d+\) \[look at the files there first, then: chmod [go]-w \S+\]"],
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],

@@ -231,7 +231,8 @@ struct Instruction {
   bool runs_hook() const { return code == Code::hook_start || code == Code::hook_finish; }
   bool makes_totals() const { return code == Code::totals; }
   bool copies() const { return code == Code::copy; }
-  bool handles_sums() const { return code == Code::begin_sum || code == Code::settle; }
+  bool begins_sums() const { return code == Code::begin_sum; }
+  bool settles_sum() const { return code == Code::settle; }
   // The code that it is measured as: a hook's work is that of other transfers.
   Code measured_as() const {
     return begins_transfer() ? Code::start : awaits_transfer() ? Code::wait : code;

@@ -124,8 +124,9 @@ class RankRun {
   virtual StepOutcome evaluate(std::int64_t batch) = 0;
   // The rank as it computes evaluate(): null without held_out_plan.
   virtual RankRun* evaluator() = 0;
-  // From the next step on the rank shows to the watcher what it does; no longer. Several may watch,
-  // and are shown each thing in the order in which they came.
+  // From the next step on the rank shows to the watcher what it does; no longer. Called between
+  // steps, and by no watcher. Several may watch, and are shown each thing in the order in which
+  // they came. A step whose loss is not finite is computed, and shown, once more.
   virtual void watch(Watcher* watcher) = 0;
   virtual void unwatch(Watcher* watcher) = 0;
   // Whether the step's update is left out; known when Watcher::gradients is called.
@@ -185,7 +186,6 @@ struct StepReport {
   double loss_scale = 1;
   bool update_left_out = false;  // as gradients overflowed
   std::vector<RankReport> ranks;
-  std::optional<HeldOut> held_out = {};
 };
 
 // Numbers of a step, by name.
@@ -196,14 +196,16 @@ struct StepEnd {
   // The same on all ranks, but for its times; instructions and moments are in the report.
   const StepOutcome& outcome;
   std::int64_t step = 0;
-  // No step follows. An observer may set it: on all ranks alike, or, if it decides(), on rank 0.
+  // No step follows. An observer that decides() may set it on rank 0; one of the program's own also
+  // on all ranks alike.
   bool last = false;
-  // An observer sets it, with `last`, if it has heard the wish to stop: on all ranks alike.
+  // The program's own observers set it, with `last`, if they have heard the wish to stop.
   bool stopped = false;
   // On rank 0, of all ranks; null on the others.
-  StepReport* report = nullptr;
-  // On rank 0: numbers of the step, by name, which the run file and all other records of the run
-  // have beside the loss. An observer may add some, of names that are not there yet.
+  std::shared_ptr<const StepReport> report;
+  std::optional<HeldOut> held_out = {};  // on rank 0, if there was an evaluation
+  // On rank 0: numbers of the step, which the run file and all other records of the run have beside
+  // the loss. An observer may add some, of names that are not there yet.
   StepMetrics metrics = {};
   // An observer sets it if it did what is no part of any step's time.
   bool apart = false;
@@ -223,7 +225,7 @@ class RunObserver : public Registered {
     return registered.empty() ? "other observers" : registered;
   }
   // Whether step() may set StepEnd::last on rank 0 alone: the ranks then wait for it and hear it
-  // before they go on to the next observer.
+  // before they go on to the next observer. The answer is the same on all ranks and never changes.
   virtual bool decides() const { return false; }
   // The run has failed, on every process: called once, by train(), when no rank runs any more.
   virtual void failed(const RankFailed& /*error*/) {}
@@ -232,7 +234,6 @@ class RunObserver : public Registered {
 // What an observer may depend on beside its own options.
 struct ObservedRun {
   std::string name;  // of the run, as the script or its plan has it
-  std::string log;   // the run file; empty: none is written
   std::int64_t steps = 0;
   int ranks = 1;
 };

@@ -264,7 +264,7 @@ bool holds_function(const Json& value) {
 
 namespace {
 
-// What no script's text gives back, by its name or its place.
+// The text of a value that has a function in it: the function's name, or where it is defined.
 std::string function_name(const Json& value) {
   if (is_function(value)) {
     const std::string place = value.value(defined_key, "");

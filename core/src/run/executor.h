@@ -161,8 +161,17 @@ class Executor : public RankRun {
   // Makes a call of each watcher.
   template <class Call>
   void show(const Call& call) {
-    for (Watcher* watcher : watchers_)
-      account_.runs() ? account_.watched([&] { call(*watcher); }) : call(*watcher);
+    for (Watcher* watcher : watchers_) {
+      try {
+        account_.runs() ? account_.watched([&] { call(*watcher); }) : call(*watcher);
+      } catch (const Error&) {
+        throw;
+      } catch (const std::exception& thrown) {
+        throw Error(Stage::run, "plugin.fault", "observers",
+                    std::string("observers: one that watches tensors threw: ") + thrown.what(),
+                    "mend the observer");
+      }
+    }
   }
   // Shows it the tensors of an op's operands, but for those of one slice alone.
   using Shows = void (Watcher::*)(const Instruction&, int slot, int microbatch, const at::Tensor&);

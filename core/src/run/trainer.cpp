@@ -116,15 +116,10 @@ class Run {
       if (traced && setup_.account) own.account = account(beside, done, took, handed);
       std::vector<Told> all = reports_.gather(
           place_of(executor), {std::move(own), executor.met(), done.lr, done.loss_scale});
-      StepReport report{step,
-                        0,
-                        0,
-                        done.loss,
-                        done.grad_norm,
-                        done.lr,
-                        done.loss_scale,
-                        done.update_left_out && !done.not_finite,
-                        {}};
+      const bool left_out = done.update_left_out && !done.not_finite;
+      auto told_of = std::make_shared<StepReport>(StepReport{
+          step, 0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale, left_out, {}});
+      StepReport& report = *told_of;
       const bool stop = done.stop || done.not_finite;
       StepEnd end{done, step, stop || step + 1 == setup_.steps};
       if (place_of(executor) == 0) {
@@ -140,7 +135,7 @@ class Run {
         collect(executor.rank(), report);
         outcome_.steps = step + 1;
         outcome_.interrupted = stop && step + 1 < setup_.steps;
-        if (executor.rank() == 0) end.report = &report;
+        if (executor.rank() == 0) end.report = std::move(told_of);
       }
       beside.start(false, place_of(executor) == 0 ? clocks.read_at.wall : seconds_now());
       ++beside.steps;
@@ -183,9 +178,11 @@ class Run {
   void observe(Executor& executor, StepEnd& end, bool stop, Beside& beside) {
     for (std::size_t o = 0; o < observers_.size(); ++o) {
       const double began = seconds_now();
-      const bool before = end.apart;
+      const bool before = end.apart, ended = end.last;
       end.apart = false;
       observers_[o]->step(executor, end);
+      if (end.last && !ended && !end.stopped && executor.rank() == 0)
+        outcome_.ended_by = observers_[o]->name();
       if (observers_[o]->decides() && !stop) {  // rank 0 has said it, and all ranks hear it
         end.last = unpack<bool>(runtime_.broadcast(executor.rank(), pack(end.last)));
         end.apart = true;

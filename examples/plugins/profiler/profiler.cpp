@@ -56,21 +56,16 @@ class Profiler final : public mw::RunObserver {
         .boolean("ops", "whether each op's forward has a line of its own")
         .fallback(false);
   }
-  Profiler(const mw::Values& values, const mw::ObservedRun& run)
+  explicit Profiler(const mw::Values& values)
       : path_(values.text("path")),
         first_(values.integer("first")),
         steps_(values.integer("steps")),
-        ops_(values.flag("ops")) {
-    if (first_ < run.steps || run.steps == 0) return;
-    throw mw::Error(mw::Stage::options, "option.value", "first",
-                    "first: the run has no step " + std::to_string(first_),
-                    "the last step is " + std::to_string(run.steps - 1));
-  }
+        ops_(values.flag("ops")) {}
 
   // Each rank calls these in a thread of its own.
   void begin(mw::RankRun& rank) override {
     const std::lock_guard lock(mutex_);
-    ++under_way_;
+    if (++under_way_ == 1 && !std::ofstream(path_, std::ios::app)) refuse(path_);
     Ops& ops = watchers_[rank.rank()];
     if (ops_) rank.watch(&ops);
   }
@@ -116,9 +111,12 @@ class Profiler final : public mw::RunObserver {
     const std::string path = first == 0 ? path_ : path_ + ".rank" + std::to_string(first);
     std::ofstream file(path);
     file << mw::Json{{"traceEvents", events_}, {"displayTimeUnit", "ms"}};
-    if (!file.flush())
-      throw mw::Error(mw::Stage::run, "file.access", "path", "cannot write " + path,
-                      "name a file in a folder that is there, on a disk with room");
+    if (!file.flush()) refuse(path);
+  }
+
+  [[noreturn]] static void refuse(const std::string& path) {
+    throw mw::Error(mw::Stage::run, "file.access", "path", "cannot write " + path,
+                    "name a file in a folder that is there, on a disk with room");
   }
 
   const std::string path_;

@@ -57,15 +57,8 @@ struct Experiment : RunRequest {
   std::int64_t check_every = 0;
   // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
   bool stops_on_nan = true;
-  // The script's function `observe` and those of `observers`: called after each step on the first
-  // rank's thread with the step's index and what is known of it { loss =, grad_norm =, lr =,
-  // tokens =, seconds = }.
-  struct Observing {
-    std::string place;  // "observe", "observers[2]"
-    std::function<Json(std::int64_t, const Json& facts)> call;
-  };
-  std::vector<Observing> observe;
-  std::vector<std::shared_ptr<RunObserver>> observers;  // those of plugins, in the script's order
+  // `observe` and what `observers` lists, in that order (script/read_observers.h).
+  std::vector<std::shared_ptr<RunObserver>> observers;
 };
 
 }  // namespace mw

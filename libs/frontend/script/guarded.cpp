@@ -218,28 +218,33 @@ class GuardedSource final : public TokenSource {
 class GuardedObserver final : public RunObserver {
  public:
   GuardedObserver(std::shared_ptr<RunObserver> inner, Speaker speaker)
-      : inner_(std::move(inner)), speaker_(std::move(speaker)) {}
+      : inner_(std::move(inner)),
+        speaker_(std::move(speaker)),
+        decides_(call_plugin(
+            speaker_, "said whether it decides", [&] { return inner_->decides(); },
+            Stage::options)) {}
   void begin(RankRun& rank) override {
     called(speaker_, "began to look on", [&] { inner_->begin(rank); });
   }
   void step(RankRun& rank, StepEnd& end) override {
     const bool last = end.last, stopped = end.stopped;
-    const std::size_t metrics = end.metrics.size();
+    const StepMetrics before = end.metrics;
     called(speaker_, fmt::format("looked at step {}", end.step).c_str(),
            [&] { inner_->step(rank, end); });
-    if (!inner_->decides() && (end.last != last || end.stopped != stopped))
+    end.last = end.last || last;  // what ended the run before it has ended it
+    end.stopped = stopped;
+    if (!decides_ && end.last != last)
       refuse(end.step, "ended the run, and its decides() says that it does not",
              "let decides() return true: the ranks then wait for rank 0's word");
-    end.stopped = stopped;
-    check_names(end, metrics);
+    if (rank.rank() != 0 && end.last != last)
+      refuse(end.step, "ended the run on another rank than 0", "set StepEnd::last on rank 0 alone");
+    check_metrics(end, before);
   }
   void finish(RankRun& rank) override {
     called(speaker_, "ended", [&] { inner_->finish(rank); });
   }
   std::string name() const override { return inner_->name(); }
-  bool decides() const override {
-    return call_plugin(speaker_, "said whether it decides", [&] { return inner_->decides(); });
-  }
+  bool decides() const override { return decides_; }
   void failed(const RankFailed& error) override try {
     inner_->failed(error);
   } catch (...) {  // what is told is the run's own failure
@@ -252,8 +257,14 @@ class GuardedObserver final : public RunObserver {
                                       fmt::format("after step {} it {}", step, what), hint}));
   }
 
-  void check_names(const StepEnd& end, std::size_t before) const {
-    for (std::size_t n = before; n < end.metrics.size(); ++n) {
+  void check_metrics(const StepEnd& end, const StepMetrics& before) const {
+    const auto same = [](const auto& a, const auto& b) {
+      return a.first == b.first && (a.second == b.second || (a.second != a.second));
+    };
+    if (end.metrics.size() < before.size() ||
+        !std::equal(before.begin(), before.end(), end.metrics.begin(), same))
+      refuse(end.step, "changed numbers of others", "add to StepEnd::metrics, and change none");
+    for (std::size_t n = before.size(); n < end.metrics.size(); ++n) {
       const std::string& name = end.metrics[n].first;
       const auto own = end.metrics.begin() + static_cast<std::ptrdiff_t>(n);
       if (name.empty()) refuse(end.step, "gave a number without a name", "name it");
@@ -265,6 +276,7 @@ class GuardedObserver final : public RunObserver {
 
   const std::shared_ptr<RunObserver> inner_;
   const Speaker speaker_;
+  const bool decides_;
 };
 
 }  // namespace

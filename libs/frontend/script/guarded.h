@@ -14,7 +14,7 @@ namespace mw {
 std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimizer,
                                          const Speaker& speaker);
 // An observer that sets StepEnd::last though it does not decide(), or gives a number a name that is
-// there already, fails the run.
+// there already, fails the run; none takes back that the run ends.
 std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer, const Speaker& speaker);
 std::shared_ptr<const TokenSource> guarded(std::shared_ptr<const TokenSource> data,
                                            const Speaker& speaker);

@@ -28,7 +28,7 @@ Json identity_of(const Experiment& experiment);
 Json resolved_value(const Json& value);
 
 // Fills in `{name}`, `{seed}` and `{hash}` of the path under a key; the name becomes fit for a
-// file's: "dp(2) x tp(4)" is "dp2-tp4". A problem for any other word in braces.
+// file's: "{ dp(2), tp(4) }" is "dp2-tp4". A problem for any other word in braces.
 std::string fill_in_path(const std::string& key, const std::string& path,
                          const Experiment& experiment, Problems& problems);
 

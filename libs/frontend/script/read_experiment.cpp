@@ -24,15 +24,12 @@
 #include "script/read_data.h"
 #include "script/read_loss_scale.h"
 #include "script/read_microbatch.h"
+#include "script/read_observers.h"
 #include "script/read_weights.h"
 #include "script/strategy_choice.h"
 
 namespace mw {
 namespace {
-
-constexpr const char* observer_forms =
-    "name a plugin's observer, { kind = \"NAME\", … } or NAME { … } of mw.plugins(\"NAME\"), or "
-    "write function(step, facts) … end";
 
 // More entries than that are a script's mistake: each strategy stands in a plan once.
 constexpr std::size_t most_strategies = 64;
@@ -110,12 +107,10 @@ class Reader {
     for (const Option& option : experiment_options().list())
       if (has(option.name.c_str()) && !option.beside_run)
         resolved_[option.name] = resolved_value(values_.at(option.name));
-    // They can end the run; what they have collected makes no other run of it.
-    if (has("observe"))
-      resolved_["observe"]["hash"] = values_.at("observe").value(plain_code_key, "");
-    for (const Json& entry : has("observers") ? values_.at("observers") : Json::array())
-      if (is_function(entry))
-        resolved_["observe"]["more"].push_back(entry.value(plain_code_key, ""));
+    const Json deciding = make_observers(observers_, context_, experiment_, problems_);
+    for (const auto& [place, said] : deciding.items())
+      (place == "observe" ? resolved_["observe"]["hash"] : resolved_["observe"]["more"][place]) =
+          said;
     resolved_["name"] = experiment_.name;
     resolved_["sequence"] = request_.sequence;
     resolved_["data"] = experiment_.data_settings;
@@ -149,17 +144,6 @@ class Reader {
         experiment_.log += "run.h5";
       }
     }
-    make_observers();
-  }
-
-  void make_observers() {
-    const ObservedRun run{experiment_.name, experiment_.log, experiment_.steps,
-                          experiment_.plan->ranks()};
-    for (const Chosen& chosen : observers_) {
-      if (auto made = make_chosen<RunObserver>(chosen, problems_, run))
-        experiment_.observers.push_back(guarded(std::move(made), chosen.speaker));
-    }
-    problems_.throw_if_any();
   }
 
   bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }
@@ -316,7 +300,7 @@ class Reader {
                     "leave trace out for the third and the last step, or name others");
     }
     experiment_.checkpoint = read_checkpointing(given("checkpoint"), given("resume"), problems_);
-    read_observers();
+    observers_ = read_observers(values_, reach_, problems_);
     const std::string precision = values_.text("precision");
     request_.precision = precision_of(precision);
     if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
@@ -343,26 +327,6 @@ class Reader {
             fmt::format("{}: \"fp32\" changes nothing beside precision = \"{}\"; leave it out, or "
                         "write precision = \"bf16\"",
                         key, precision));
-    }
-  }
-
-  void read_observers() {
-    const auto observe = [&](std::string place, const Json& function) {
-      experiment_.observe.push_back({std::move(place), [call = call_in_run(context_, function)](
-                                                           std::int64_t step, const Json& facts) {
-                                       return call({Json(step), facts});
-                                     }});
-    };
-    if (has("observe")) observe("observe", values_.at("observe"));
-    int number = 0;
-    for (const Json& entry : has("observers") ? values_.at("observers") : Json::array()) {
-      std::string place = fmt::format("observers[{}]", ++number);
-      if (is_function(entry)) {
-        observe(std::move(place), entry);
-      } else if (auto chosen =
-                     choose(Kind::observer, entry, place, reach_, observer_forms, problems_)) {
-        observers_.push_back(std::move(*chosen));
-      }
     }
   }
 
@@ -475,7 +439,7 @@ class Reader {
   Problems problems_;
   Values values_;
   Json resolved_ = Json::object(), chosen_ = Json::object();  // of what is made by name
-  std::vector<Chosen> observers_;                             // made once the run has its name
+  std::vector<ListedObserver> observers_;
   PlanRequest request_;
   std::string model_key_;  // for the memo; empty: none
   bool plan_broken_ = false;

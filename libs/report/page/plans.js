@@ -157,10 +157,10 @@ function showCommunication(plan, id) {
   ], () => rows, { sort: [6, "descending"] }));
 }
 
-// How much a step changes where one number of the machine or plan is changed: the largest change first.
+// How much a step changes where one value of the machine or plan is changed: the largest change first.
 function showWhatIf(plan, id) {
   if (!plan.what_if) return;
-  const into = section("whatif" + id, "What if", "The same plan, priced with one number after another changed. A change for which no plan exists has no bar; the table gives the reason.");
+  const into = section("whatif" + id, "What if", "The same plan, priced with one value after another changed. A change for which no plan exists has no bar; the table gives the reason.");
   const rows = plan.what_if.rows, priced = rows.filter((r) => known(r.change)), drawn = priced.slice().sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, mostBars);
   const shade = () => drawn.map((r) => colour(r.change > 0 ? 1 : 0));
   if (drawn.length) into.append(bars("What if", drawn.map((r) => r.name), () => [{ label: "change of the step", data: drawn.map((r) => 100 * r.change), backgroundColor: shade() }],

@@ -218,7 +218,8 @@ class Shown final : public mw::RunObserver {
         .integer("last", "the step after which the run ends; -1: none")
         .at_least(-1)
         .fallback(-1)
-        .choice("fault", {"none", "throws", "ends", "twice"}, "what it does wrong after step 1")
+        .choice("fault", {"none", "throws", "ends", "twice", "clears", "watches", "takes"},
+                "what it does wrong after step 1")
         .fallback("none");
   }
   explicit Shown(const mw::Values& values)
@@ -235,8 +236,11 @@ class Shown final : public mw::RunObserver {
   void step(mw::RankRun& rank, mw::StepEnd& end) override {
     if (end.step == 1 && fault_ == "throws" && rank.rank() == 1) throw std::runtime_error("enough");
     if (end.step == 1 && fault_ == "ends") end.last = true;
+    if (fault_ == "clears") end.last = false;
+    tensors_.throws = end.step == 1 && fault_ == "watches";
     if (end.report == nullptr) return;
     end.metrics.emplace_back(metric_, static_cast<double>(tensors_.number));
+    if (end.step == 1 && fault_ == "takes") end.metrics.erase(end.metrics.begin());
     if (end.step == 1 && fault_ == "twice") end.metrics.emplace_back(metric_, 0.0);
     tensors_.number = 0;
     if (end.step == last_) end.last = true;
@@ -245,9 +249,13 @@ class Shown final : public mw::RunObserver {
 
  private:
   struct Counter final : mw::Watcher {
-    void computed(const mw::Instruction&, int, int, const at::Tensor&) override { ++number; }
+    void computed(const mw::Instruction&, int, int, const at::Tensor&) override {
+      ++number;
+      if (throws) throw std::runtime_error("seen enough");
+    }
     void gradients(mw::RankRun&) override {}
     std::int64_t number = 0;
+    bool throws = false;
   };
   const std::string metric_;
   const std::int64_t last_;

@@ -1,5 +1,5 @@
-// What plugins broke in, of which nothing else may be said: of a strategy that is only tried, a
-// refusal and a fault alike leave it out.
+// Keeps errors that plugins threw while the program only tried them, so that a command can report
+// them: a strategy that is only tried is left out by a refusal and by a fault alike.
 #pragma once
 
 #include <string>

@@ -101,6 +101,7 @@ class OnStep : public RunObserver {
 struct TrainOutcome {
   bool interrupted = false;
   std::int64_t steps = 0;  // finished
+  std::string ended_by;    // the name of the observer that ended the run; empty: none did
 };
 
 // Runs the steps of a run, in all of its processes alike. Throws Error (plan) before any rank
