@@ -18,7 +18,7 @@ namespace mw {
 namespace {
 
 constexpr double most_work_of_own = 2e5;  // of a plan of which others are tried, as Plan::work
-constexpr double least_gain = 0.03;       // of a step, less is not said
+constexpr double least_step_gain = 0.03;  // of a step, less is not said
 constexpr double kernels_gain = 0.1;      // of one by larger microbatches
 constexpr double costs_nothing = 0.01, frees = 0.1;  // of a step, and of the peak
 
@@ -123,7 +123,7 @@ class Pitfalls {
       best = std::move(other);
   }
 
-  void say(const std::string& what, std::optional<WayOut> best, double least = least_gain) {
+  void say(const std::string& what, std::optional<WayOut> best, double least = least_step_gain) {
     if (!best || best->predicted.step_seconds > own_.step_seconds * hopeless) return;
     best = laid_out(std::move(best));
     if (!best || best->predicted.step_seconds > own_.step_seconds * (1 - least)) return;

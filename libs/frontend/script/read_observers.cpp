@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-constexpr const char* forms =
+constexpr const char* observer_forms =
     "name a plugin's observer, { kind = \"NAME\", … } or NAME { … } of mw.plugins(\"NAME\"), or "
     "write function(step, facts) … end";
 
@@ -97,7 +97,8 @@ std::vector<ListedObserver> read_observers(const Values& values,
     std::string place = fmt::format("observers[{}]", ++number);
     if (is_function(entry)) {
       listed.push_back({std::move(place), entry, {}});
-    } else if (auto chosen = choose(Kind::observer, entry, place, reach, forms, problems)) {
+    } else if (auto chosen =
+                   choose(Kind::observer, entry, place, reach, observer_forms, problems)) {
       listed.push_back({std::move(place), {}, std::move(*chosen)});
     }
   }
