@@ -25,9 +25,12 @@
 namespace mw {
 namespace {
 
+// The one that the user names, or else the one that the launcher has installed packages for.
 std::string python() {
   const char* const given = std::getenv("MESHWRIGHT_PYTHON");
-  return given == nullptr || *given == '\0' ? "python3" : given;
+  if (given != nullptr && *given != '\0') return given;
+  const std::filesystem::path installed = cache_folder() / "figures/bin/python";
+  return ::access(installed.c_str(), X_OK) == 0 ? installed.string() : "python3";
 }
 
 Error error_in(const Json& list) {
