@@ -138,7 +138,7 @@ MESSAGES = {
                         r"(loss_scale|microbatch): the function returned .* for step \d+ \[return .*",
                         r"schedule: the function returned .* as the learning rate of step \d+ \[return a finite "
                      r"number, 0 or more\]",
-                        r"(On rank \d+: )?(observe|observers\[\d+\])\(\d+\) returned .* \[(return \{ name = number \}.*|give it another name|stop is true or false)\]",
+                        r"(On rank \d+: )?(observe|observers\[\d+\])\(\d+\) returned .* \[(return \{ name = number \}.*|give it another name)\]",
                         r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ "
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],

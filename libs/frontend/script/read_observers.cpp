@@ -59,9 +59,7 @@ class FunctionObserver final : public RunObserver {
     if (!given.is_object()) refuse(end, lua_text(given), "return { name = number }, or nothing");
     for (const auto& [name, value] : given.items()) {
       if (name.starts_with('$')) continue;
-      if (name == "stop") {
-        if (!value.is_boolean())
-          refuse(end, fmt::format("stop = {}", lua_text(value)), "stop is true or false");
+      if (name == "stop" && value.is_boolean()) {
         end.last = end.last || value.get<bool>();
         continue;
       }
