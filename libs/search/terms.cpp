@@ -248,9 +248,10 @@ void time_works(const RankView& rank, const Machine& machine, int ranks, Microba
 }
 
 // Bytes that wait for the weight gradients of a backward, where a schedule delays those: operands,
-// saved values and output gradients. Weight gradients beside which a collective runs are left out,
-// as they are not delayed. Each output gradient counts once for each reader: delayed, it needs a
-// storage of its own, even where this backward adds to one storage in place for many layers.
+// saved values and output gradients. A weight gradient beside which a collective runs is never
+// delayed, and does not count. Each output gradient counts once for each reader, because a delayed
+// reader needs a storage of its own, even where this backward adds to one storage in place for many
+// layers.
 double waiting_bytes(const RankView& rank, const Segment& backward) {
   const Program& program = rank.program();
   double bytes = 0;

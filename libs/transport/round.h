@@ -66,8 +66,8 @@ class Round : public Traffic {
   State state() const { return static_cast<State>(state_.load(std::memory_order_seq_cst)); }
   bool is_over() const { return state() == done || state() == failed; }
 
-  // Under the lock of the source, while it gathers. Fails the round if the call does not agree with
-  // that of another member here.
+  // Called under the lock of the source, while the round gathers. The round fails if the calls of
+  // two members of this process do not agree.
   void arrive(int index, Arrival arrival);
   bool all_here() const { return here_ == own.size(); }
 

@@ -1,6 +1,6 @@
-// Lays out how the runs of a round go to other processes: in which streams, in what order, and
-// which process sums up which part. The two processes of a stream cut it into the same pieces. Each
-// computes them from the calls of its own members alone.
+// Lays out how the runs of a round go to other processes: the streams, their order, and the process
+// that sums up each part. Both processes of a stream cut the stream into the same pieces, each from
+// the calls of its own members alone.
 #include <algorithm>
 #include <cstring>
 

@@ -245,8 +245,8 @@ class Chaos(ProgramCase):
         self.assertRegex(outcome["wrong"][0], r"^another loss at step \d+, before fault 1$")
         anew, other = faults
         self.assertRegex(anew["wrong"], r"^it went on from step 0, and there was a checkpoint of step \d+$")
-        # A wrong rate shows in the loss of the step after it. The conductor may have found by then
-        # that the run went on, and then it reports the wrong loss at the run's end.
+        # A wrong rate shows in the loss of the step after it. If the conductor has judged before
+        # this step whether the run goes on, it reports the loss at the run's end.
         self.assertRegex(other["wrong"] or " ".join(outcome["wrong"][1:]), r"another loss at step \d+")
         kept, = self.folder.glob("mw-chaos-*")
         self.assertTrue((kept / "checkpoints").is_dir())

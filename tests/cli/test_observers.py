@@ -40,7 +40,7 @@ class Observers(ProgramCase):
             series = {name: list(run["series"][name]) for name in run["series"]}
         self.assertEqual(series["twice"], [2 * loss for loss in seen["losses"]])
         self.assertEqual(series["square"], [0, 1, 4, 9])
-        # Several watch one rank, and each is shown all.
+        # Three observers watch rank 0, and each is shown all tensors.
         self.assertGreater(min(series["shown"]), 10)
         self.assertEqual(series["again"], series["shown"])
         self.assertEqual(series["third"], series["shown"])
@@ -63,7 +63,7 @@ class Observers(ProgramCase):
                 self.assertEqual((len(ended["losses"]), ended["status"]), (2, "done"))
                 with h5py.File(log) as run:
                     self.assertIn(b"stopped by shown after step 1", run["events"][-1]["message"])
-        # In the order of the list; none takes back what one before it has said.
+        # Observers are called in the order of the list, and none takes back that the run ends.
         ended = self.ran("observers = { function(step) return { stop = step == 2 } end, "
                          'kit.shown { "more", last = 3, fault = "clears" }, kit.shown }')
         self.assertEqual((len(ended["losses"]), ended["status"]), (3, "done"))

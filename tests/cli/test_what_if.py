@@ -141,7 +141,7 @@ class WhatIf(ProgramCase):
         self.assertIn('"recompute"', hints[5])
 
     def test_texts_and_what_has_no_time(self):
-        # Of a text there is no tenth more, and a plan without a time is a row with the reason.
+        # A text has no sensitivity, and a plan without a predicted time is a row with the reason.
         bare = self.write(SCRIPT % ("dp(2)", "none", 1) + "e.cluster, e.stack = nil, nil\nmw.plan(e)\n")
         found = self.asked(bare, "recompute=full", "name=mine", "device=cuda")
         self.assertEqual(found["sensitivities"], [])

@@ -20,8 +20,8 @@ namespace {
 using Main = int(int, char**, char**);
 Main* program = nullptr;
 
-// The head of a call's message. The call's standard streams and its working directory come with it,
-// as descriptors of files.
+// The head of a call's message. The message also carries the descriptors of the call's standard
+// streams and of its working directory.
 struct Request {
   std::uint32_t arguments, variables, bytes;
 };

@@ -367,8 +367,8 @@ class ValueHash {
   int list_ = 0;  // where the stack has what has a number, at that number + 1
   std::map<const void*, std::size_t> numbers_;  // of functions and tables, as they were found
   std::set<std::string> files_;                 // that functions load
-  // Names of values that the program gives to all scripts: its modules and their fields, the table
-  // of globals, and C functions.
+  // Names of values that the program gives to all scripts: modules, their fields, the table of
+  // globals, C functions.
   std::map<const void*, std::string> names_;
   std::set<const void*> modules_;
   bool module_ = false;  // what is added is a module

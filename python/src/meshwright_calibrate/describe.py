@@ -161,8 +161,8 @@ class Describer:
             self.check_outputs([file, self.stack_file] if self.steps else [file])
 
     def check_outputs(self, files: list[str]) -> None:
-        """Refuses what the program writes over in no case, such as an input, and, without
-        --overwrite, what is there already."""
+        """Refuses files that the program never overwrites, such as an input, and without
+        --overwrite all files that exist."""
         try:
             self.ask({"write": files})
         except Refused as refused:

@@ -207,7 +207,7 @@ class Halving final : public mw::LearningRate {
   std::int64_t every_;
 };
 
-// Counts what it is shown of rank 0, and does what no observer may where it is told to.
+// Counts the tensors that rank 0 shows. The option `fault` makes it do what no observer may.
 class Shown final : public mw::RunObserver {
  public:
   static mw::Options options() {
