@@ -196,7 +196,7 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
-  take_plugin_faults();  // of a verb that ended in another way
+  take_plugin_faults();  // those that an earlier verb has left belong to no result
   try {
     return answer(verb, experiments, function);
   } catch (const Error& error) {

@@ -135,10 +135,10 @@ class AppHost : public Host {
                  const std::string& verb, const CallFunction& function);
   Json answer(const std::string& verb, const std::vector<Json>& experiments,
               const CallFunction& function);
-  // Warns of each fault of a plugin that was only tried, and returns the warnings. Leaves out those
-  // that `said` reports already.
+  // Warns of each fault of a plugin that was only tried, unless `said` reports it already. Returns
+  // the messages.
   std::vector<std::string> say_faults(const std::vector<Problem>& said);
-  // Prints the result, with these warnings under `faults`.
+  // Prints the result, with the faults of tried plugins under `faults`.
   void give(Json& result);
   Json search(const Json& table, const ReadContext& context);
   Json what_if(Json table, const ReadContext& context);

@@ -17,8 +17,8 @@
 #include "meshwright/engine/text.h"
 #include "predict/cluster.h"
 #include "predict/stack.h"
-#include "script/made_keys.h"
 #include "script/read_experiment.h"
+#include "script/registered_keys.h"
 
 namespace mw {
 namespace {
@@ -79,7 +79,7 @@ std::set<std::string> deep_keys(PluginRegistry& plugins) {
   const auto registered = [&](const std::string& path, Kind kind) {
     for (const Registration* one : plugins.all(kind)) add_keys_of(path, one->options(), keys);
   };
-  for (const auto& [key, kind] : made_keys) registered(key, kind);
+  for (const auto& [key, kind] : registered_keys) registered(key, kind);
   for (int s = 1; s <= most_strategies; ++s) registered(fmt::format("plan[{}]", s), Kind::strategy);
   add_keys_of("evaluate", evaluate_options(), keys);
   add_keys_of("export", export_options(), keys);

@@ -93,7 +93,7 @@ StepRow Measurements::row_of(const StepReport& report, const CoreUse& use) const
   row.loss = report.loss;
   row.grad_norm = report.grad_norm;
   row.lr = report.lr;
-  row.tokens = experiment_.plan_at(report.step).tokens_per_step();
+  row.tokens = report.tokens;
   row.tokens_per_second = static_cast<double>(row.tokens) / report.seconds;
   row.mfu = flops_of_token() * row.tokens_per_second / prediction_.peak_flops;
   row.bubble = bubble_of(report);
@@ -166,18 +166,17 @@ void Measurements::stopped_diverging(const RankFailed& why) {
   log_.event(at_step_ - 1, why.rank(), "diverged", diverged_);
 }
 
-void Measurements::add_metrics(std::int64_t step,
-                               const std::vector<std::pair<std::string, double>>& metrics) {
+void Measurements::add_metrics(std::int64_t step, const StepMetrics& metrics) {
   if (!metrics.empty()) {
     log_.add_series(step, metrics);
     events_.add_series(step, metrics);
   }
   at_step_ = step + 1;
   complete_ = true;
-  flush_while_idle();
+  flush_if_due();
 }
 
-void Measurements::flush_while_idle() {
+void Measurements::flush_if_due() {
   if (!complete_) return;  // a file has a step and its numbers, or neither
   log_.flush_if_due();
   events_.flush_if_due();

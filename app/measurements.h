@@ -35,13 +35,14 @@ class Measurements {
   std::string add(const StepReport& report, const CoreUse& use,
                   const std::optional<HeldOut>& held_out);
   // Numbers by name of the step that was added last; then it is complete.
-  void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  void add_metrics(std::int64_t step, const StepMetrics& metrics);
   const std::string& earlier_unread() const { return log_.earlier_unread(); }  // app/run_log.h
   // For accounts of steps (app/run_log.h).
   void hold_accounts_to(const AloneTimes* alone) { log_.hold_accounts_to(alone); }
   void took(const std::string& what, double seconds) { log_.took(what, seconds); }
-  // Writes what is due where no further step has come for a while: the last one may take long.
-  void flush_while_idle();
+  // Writes the steps that are complete, if the files were not written for an interval. Called after
+  // each step, and while no step ends for a while.
+  void flush_if_due();
   // What was added so far is in the run file: a checkpoint is no more than what the file has.
   void flush() {
     log_.flush();

@@ -191,7 +191,7 @@ class PluginTester {
         break;
       case Kind::observer:
         experiment["plan"] = Json::array({{{"plugin", "dp"}, {"ways", 2}}});
-        observes(experiment, table);
+        check_observers(observed(experiment, table), experiment, context_, report_);
         return;
       case Kind::cluster:
         priced(one);
@@ -239,13 +239,6 @@ class PluginTester {
     if (!read) report_.failed("runs somewhere", "no plan could be priced for it", "see above");
   }
 
-  // A training that it looks at beside one that it does not, in a plan of two ranks.
-  void observes(const Json& alone, const Json& table) {
-    Json seen = alone;
-    seen["observers"] = Json::array({table});
-    check_observers(seen, alone, context_, report_);
-  }
-
   // What can be called without a plan.
   void by_itself(const Registration& one, const Json& experiment) {
     const auto with = [&](const char* check, const auto& body) {
@@ -261,6 +254,11 @@ class PluginTester {
       with("rates are a function of the step",
            [&](const Experiment& e) { check_rate(e.schedule, 8 * e.steps, report_); });
     }
+  }
+
+  static Json observed(Json experiment, const Json& observer) {
+    experiment["observers"] = Json::array({observer});
+    return experiment;
   }
 
   static Json with(Json experiment, const Json& entry) {

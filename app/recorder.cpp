@@ -68,7 +68,7 @@ void RunRecorder::rethrow() {
 
 void RunRecorder::run() {
   std::unique_lock lock(mutex_);
-  // Does it with the mutex let go; nothing is done after what has failed.
+  // Calls `work` with the mutex unlocked. After one has failed, no other is called.
   const auto carry_out = [&](const std::function<void()>& work) {
     if (failed_) return;
     lock.unlock();

@@ -18,13 +18,13 @@ namespace mw {
 
 class RunRecorder : public RunObserver {
  public:
-  // `take` is called for each step's report and evaluation, in the thread of the recorder, with
-  // what `look` has returned of it in rank 0's thread, right at the step's end.
+  // At a step's end, rank 0's thread calls `look` with the report. The recorder's thread then calls
+  // `take` with the report, the result of `look`, and the evaluation after the step, if any.
   using Take =
       std::function<void(const StepReport&, const CoreUse&, const std::optional<HeldOut>&)>;
   using Look = std::function<CoreUse(const StepReport&)>;
-  // `idle`: called in that thread about once a second while nothing is handed over, but not between
-  // drain() or settle() and what is handed over next.
+  // The recorder's thread calls `idle` about once a second while nothing is handed over. After
+  // drain() or settle() it does so only once something is handed over again.
   explicit RunRecorder(Take take, Look look = {}, std::function<void()> idle = {});
   ~RunRecorder() override;  // does what is left
   RunRecorder(const RunRecorder&) = delete;

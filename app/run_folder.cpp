@@ -44,13 +44,6 @@ void write_file(const fs::path& file, const std::string& text) {
   if (const int reason = replace_whole(file, text); reason != 0) fail(file, reason);
 }
 
-bool is_stderr(const fs::path& file) {
-  struct stat own {
-  }, other{};
-  return ::fstat(STDERR_FILENO, &own) == 0 && ::stat(file.c_str(), &other) == 0 &&
-         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
-}
-
 }  // namespace
 
 void RunFolder::check(const Experiment& experiment) {
@@ -78,7 +71,8 @@ RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, cons
   write_file(folder / "experiment.json", json_text(experiment.resolved, 1) + "\n");
   write_file(folder / "plan.txt", plan);
   write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
-  if (is_stderr(folder / "output.txt")) return;  // all that is said goes there already
+  if (is_named(STDERR_FILENO, folder / "output.txt"))
+    return;  // all that is said goes there already
   const bool goes_on = experiment.goes_on && fs::exists(folder / "output.txt", ignored);
   if (!goes_on) write_file(folder / "output.txt", "");
   check_may_write(folder / "output.txt", "log");  // it may be a link

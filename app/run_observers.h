@@ -17,8 +17,8 @@
 
 namespace mw {
 
-// The observers of a run that all its processes have, in the order in which they are called. What
-// the process of rank 0 alone has to record the run stands around the script's own observers.
+// The observers of a run that all its processes have, in the order in which they are called. The
+// process of rank 0 also has observers that record the run, before and after those of the script.
 struct Observers {
   // `faults`: who disturbs the run; null: nobody.
   Observers(const Experiment& experiment, Checkpoints* checkpoints, chaos::Agent* faults)
@@ -40,14 +40,13 @@ struct Observers {
     if (checkpoints != nullptr) after.push_back(checkpoints);
     if (experiment.exporter) after.push_back(&exporter.emplace(*experiment.exporter));
   }
-  // `recorders`: of the step, before the script's observers, and of their numbers, after these.
-  std::vector<RunObserver*> all(const std::vector<RunObserver*>& recorders,
-                                RunObserver* numbers) const {
-    std::vector<RunObserver*> list = before;
-    list.insert(list.end(), recorders.begin(), recorders.end());
-    list.insert(list.end(), own.begin(), own.end());
-    if (numbers != nullptr) list.push_back(numbers);
-    list.insert(list.end(), after.begin(), after.end());
+  // `of_steps` record a step before the script's observers see it, and `of_numbers` what these have
+  // added to it.
+  std::vector<RunObserver*> all(const std::vector<RunObserver*>& of_steps,
+                                const std::vector<RunObserver*>& of_numbers) const {
+    std::vector<RunObserver*> list;
+    for (const auto& part : {before, of_steps, own, of_numbers, after})
+      list.insert(list.end(), part.begin(), part.end());
     return list;
   }
   CheckReport checked() const { return replicas ? replicas->report() : check.report(); }

@@ -322,7 +322,7 @@ Json carry_ranks(Experiment experiment, chaos::Agent* faults) {
   const Observers observers(experiment, checkpoints, faults);
   try {
     try {
-      train(experiment, observers.all({}, nullptr), stop_flag());
+      train(experiment, observers.all({}, {}), stop_flag());
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
     }
@@ -507,9 +507,9 @@ class TrainVerb {
     const double added = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     measured_->took("log, in its own thread", added - began);
     for (const auto& progress : shown_) {
-      progress->step({report.step, report.loss, report.seconds,
-                      experiment_.plan_at(report.step).tokens_per_step(), measured_->peak_bytes()},
-                     seconds_now());
+      progress->step(
+          {report.step, report.loss, report.seconds, report.tokens, measured_->peak_bytes()},
+          seconds_now());
       if (!news.empty()) progress->note(news);
       for (const auto& each : written) progress->note(each.text);
     }
@@ -527,7 +527,7 @@ class TrainVerb {
     recorder_.emplace(
         [this](const StepReport& report, const CoreUse& use,
                const std::optional<HeldOut>& held_out) { show(report, use, held_out); },
-        core_use_of(experiment_), [this] { measured_->flush_while_idle(); });
+        core_use_of(experiment_), [this] { measured_->flush_if_due(); });
     OwnMetrics own_metrics(experiment_);
     RecordMetrics metrics(*recorder_, *measured_);
     const Observers observers(experiment_, checkpoints(), faults_);
@@ -540,7 +540,8 @@ class TrainVerb {
     measured_->hold_accounts_to(observers.alone ? &*observers.alone : nullptr);
     TrainOutcome outcome;
     try {
-      outcome = train(limited_, observers.all({&*recorder_, &own_metrics}, &metrics), stop_flag());
+      outcome =
+          train(limited_, observers.all({&*recorder_, &own_metrics}, {&metrics}), stop_flag());
       recorder_->drain();
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;

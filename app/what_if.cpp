@@ -202,7 +202,7 @@ class WhatIf {
     const bool number = std::any_of(rows.begin(), rows.end(), [&](const Json& row) {
       return row["value"].is_number() || knob.in_bytes();
     });
-    if (!number) return nullptr;  // of a text or a switch there is no tenth more
+    if (!number) return nullptr;  // a text or a switch has no tenth
     Json json = {{"knob", knob.name}};
     const double before = base_.prediction.step_seconds;
     if (changes_nothing(rows)) {

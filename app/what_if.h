@@ -24,7 +24,7 @@ struct Knob {
   std::string path;                  // in the experiment: "cluster.node.bandwidth"
   bool factor = false;               // values are times what it is
   const Option* declared = nullptr;  // null: a key that only the script's table has
-  Json now;                          // what it is, by default too; null: nothing says
+  Json now;                          // its value, the default where none is given; null: unknown
   struct Value {
     std::string text;  // "x 0.5", "= 40GiB"
     Json value;        // to set
@@ -40,8 +40,6 @@ Json read_what_ifs(const std::vector<std::string>& texts);
 // What is asked of the experiment's table. Throws Error (options) with every knob that is none and
 // every value that one cannot have.
 std::vector<Knob> knobs_of(const Json& asked, const Json& experiment, Catalog& catalog);
-// Whether the knob's number is a whole one.
-bool is_whole(const Knob& knob);
 // What a tenth more of the knob's number is; nothing where only whole numbers will do.
 std::optional<Json> tenth_more(const Knob& knob);
 

@@ -10,7 +10,7 @@
 #include "meshwright/engine/text.h"
 #include "predict/cluster.h"
 #include "predict/stack.h"
-#include "script/made_keys.h"
+#include "script/registered_keys.h"
 
 namespace mw {
 namespace {
@@ -49,17 +49,11 @@ bool is_single(const Option& option) {
          option.type != OptionType::function;
 }
 
-const Option* option_named(const Options& options, const std::string& name) {
-  for (const Option& option : options.list())
-    if (option.name == name) return &option;
-  return nullptr;
-}
-
 // The options of what the experiment has under one of its keys; null: none are known.
 const Options* options_under(const std::string& key, const Json& experiment, Catalog& catalog) {
   if (!experiment.contains(key) || is_function(experiment[key])) return nullptr;
   if (key == "evaluate") return &evaluate_options();
-  for (const auto& [made, kind] : made_keys) {
+  for (const auto& [made, kind] : registered_keys) {
     if (key != made) continue;
     const auto chosen = named_choice(experiment[key]);
     if (!chosen) return nullptr;
@@ -70,6 +64,13 @@ const Options* options_under(const std::string& key, const Json& experiment, Cat
     }
   }
   return nullptr;
+}
+
+// Whether the knob's number is a whole one.
+bool is_whole(const Knob& knob) {
+  return knob.declared != nullptr && is_numeric(knob.declared->type)
+             ? knob.declared->type != OptionType::number
+             : knob.now.is_number_integer();
 }
 
 // The value under a path of dots; null if there is none.
@@ -150,9 +151,9 @@ class KnobReader {
   // What the experiment, or what it names, says of the key; null: neither has such a key.
   const Option* declared_at(const std::string& path) const {
     const std::size_t dot = path.find('.');
-    if (dot == std::string::npos) return option_named(experiment_options(), path);
+    if (dot == std::string::npos) return experiment_options().find(path);
     const Options* options = options_under(path.substr(0, dot), experiment_, catalog_);
-    return options == nullptr ? nullptr : option_named(*options, path.substr(dot + 1));
+    return options == nullptr ? nullptr : options->find(path.substr(dot + 1));
   }
 
   // Fills in what the knob is now: as it is written, else by default.
@@ -206,7 +207,7 @@ class KnobReader {
     const std::string near = did_you_mean(knob.name, known);
     const std::string root = knob.path.substr(0, knob.path.find('.'));
     const bool left_out = root != knob.path && !experiment_.contains(root) &&
-                          option_named(experiment_options(), root) != nullptr;
+                          experiment_options().find(root) != nullptr;
     const bool table = knob.declared != nullptr;
     if (left_out || table) {
       no_knob(knob,
@@ -310,12 +311,6 @@ std::vector<Knob> knobs_of(const Json& asked, const Json& experiment, Catalog& c
   }
   problems.throw_if_any();
   return knobs;
-}
-
-bool is_whole(const Knob& knob) {
-  return knob.declared != nullptr && is_numeric(knob.declared->type)
-             ? knob.declared->type != OptionType::number
-             : knob.now.is_number_integer();
 }
 
 std::optional<Json> tenth_more(const Knob& knob) {

@@ -120,7 +120,7 @@ std::optional<std::string> wrong_buffer(const std::string& name, const Safetenso
 }
 
 // The files of a checkpoint, and what its index says, where it has one.
-struct Located {
+struct CheckpointFiles {
   std::vector<fs::path> files;
   fs::path index = {};                           // empty: there is none
   std::map<std::string, fs::path> file_of = {};  // by the index, of each tensor
@@ -129,7 +129,7 @@ struct Located {
 constexpr const char* of_one_download =
     "are the index and all of its files there, and of one version of the model?";
 
-Located located_by(const fs::path& index) {
+CheckpointFiles files_of_index(const fs::path& index) {
   const auto refuse = [&](const char* code, const std::string& what, const char* hint = "") {
     throw Error(Stage::options, code, "weights",
                 fmt::format("weights: {}: {}", index.string(), what), hint);
@@ -143,8 +143,8 @@ Located located_by(const fs::path& index) {
       SortedJson::parse(whole_file(index).value_or(""), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     refuse("weights.index", "is no index of safetensors files");
-  Located located;
-  located.index = index;
+  CheckpointFiles checkpoint;
+  checkpoint.index = index;
   std::map<fs::path, std::vector<std::string>> names;  // by file
   for (const auto& [name, file] : json["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().empty())
@@ -153,25 +153,25 @@ Located located_by(const fs::path& index) {
     // An index that points elsewhere than beside itself is broken or means no good.
     if (path.has_parent_path() || path == ".." || path == ".")
       refuse("weights.outside", fmt::format("points outside its folder: \"{}\"", path.string()));
-    located.file_of.emplace(name, index.parent_path() / path);
+    checkpoint.file_of.emplace(name, index.parent_path() / path);
     names[index.parent_path() / path].push_back(quote(name));
   }
   std::vector<std::string> missing;
   for (const auto& [file, of_file] : names) {
-    located.files.push_back(file);
+    checkpoint.files.push_back(file);
     if (!fs::exists(file, error))
       missing.push_back(fmt::format("{} (for {})", file.filename().string(), list_of(of_file)));
   }
   if (!missing.empty())
     refuse("file.missing", fmt::format("these files are missing: {}", list_of(missing)),
            of_one_download);
-  return located;
+  return checkpoint;
 }
 
 // Chooses the files of a folder as transformers does: model.safetensors, whatever lies beside it,
 // otherwise the files of the index. In a folder with neither, the only safetensors file is taken if
 // nothing else can be meant.
-Located files_of_folder(const fs::path& folder) {
+CheckpointFiles files_of_folder(const fs::path& folder) {
   const auto refuse = [&](const char* code, const std::string& what, const std::string& hint) {
     throw Error(Stage::options, code, "weights",
                 fmt::format("weights: the folder {} {}", folder.string(), what), hint);
@@ -195,7 +195,7 @@ Located files_of_folder(const fs::path& folder) {
   }
   if (fs::exists(folder / "model.safetensors", error)) return {{folder / "model.safetensors"}};
   if (fs::exists(folder / "model.safetensors.index.json", error))
-    return located_by(folder / "model.safetensors.index.json");
+    return files_of_index(folder / "model.safetensors.index.json");
   if (found.size() == 1 && pickled.empty()) return {{folder / found.front()}};
   if (found.empty()) {
     refuse("weights.no-index",
@@ -215,7 +215,7 @@ Located files_of_folder(const fs::path& folder) {
   return {};
 }
 
-Located files_of(const fs::path& path) {
+CheckpointFiles files_of(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw Error(Stage::options, "file.missing", "weights",
@@ -223,7 +223,7 @@ Located files_of(const fs::path& path) {
                 "give a .safetensors file or a folder with model.safetensors(.index.json)");
   }
   if (!fs::is_directory(path, error)) {
-    if (ends_with(path.filename().string(), ".index.json")) return located_by(path);
+    if (ends_with(path.filename().string(), ".index.json")) return files_of_index(path);
     return {{path}};
   }
   return files_of_folder(path);
@@ -274,8 +274,8 @@ std::vector<WeightSpec> weight_specs(const Graph& graph) {
 }
 
 Weights::Weights(const fs::path& path) : path_(path) {
-  const Located located = files_of(path);
-  for (const fs::path& file : located.files) {
+  const CheckpointFiles checkpoint = files_of(path);
+  for (const fs::path& file : checkpoint.files) {
     files_.push_back(std::make_unique<SafetensorsFile>(file));
     for (const auto& [name, entry] : files_.back()->entries()) {
       if (!where_.emplace(name, files_.back().get()).second) {
@@ -285,7 +285,7 @@ Weights::Weights(const fs::path& path) : path_(path) {
       }
     }
   }
-  if (!located.index.empty()) check_index(located.index, located.file_of);
+  if (!checkpoint.index.empty()) check_index(checkpoint.index, checkpoint.file_of);
 }
 
 void Weights::check_index(const fs::path& index,

@@ -54,8 +54,8 @@ class Weights {
 
   // Copies the slice `ranges` (one for each dim of spec.shape) into `out`, of that slice's shape,
   // converting to its dtype. `check` must have passed. Throws Error (options) for numbers that are
-  // NaN or infinite (weights.not-finite), or become infinite in that dtype or in `computed`, in
-  // which the model computes (weights.range).
+  // NaN or infinite (weights.not-finite), and for numbers that become infinite in the dtype of
+  // `out` or in `computed`, the dtype of the model's computation (weights.range).
   void load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out,
             at::ScalarType computed = at::kDouble) const;
 
@@ -76,8 +76,8 @@ class Weights {
   std::map<std::string, const SafetensorsFile*> where_;
 };
 
-// The largest number without its sign; NaN where any number is. In one pass, without a tensor of
-// that size.
+// The largest number without its sign; NaN where any number is. One pass over the numbers, which
+// makes no tensor of their size.
 double largest_of(const at::Tensor& numbers);
 
 // One entry of a parameter whose entries are tensors of their own (HfName::apart).

@@ -19,6 +19,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/files.h"
 #include "common/process.h"
 #include "meshwright/engine/files.h"
 
@@ -173,10 +174,7 @@ void FileLock::make_link(bool wait) {
 
 bool FileLock::still_held() const {
   if (!owner_.empty()) return target_of(link()) == owner_;
-  struct stat held {
-  }, named{};
-  return file_ >= 0 && ::fstat(file_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+  return file_ >= 0 && is_named(file_, path_);
 }
 
 void FileLock::let_go() noexcept {

@@ -132,10 +132,7 @@ Error output_refused(const OutputFile& file, int reason) {
 
 // Standard output belongs to whoever started the process: its earlier content is not judged.
 bool is_standard_output(const std::string& path) {
-  struct stat there {
-  }, standard{};
-  return ::stat(path.c_str(), &there) == 0 && ::fstat(STDOUT_FILENO, &standard) == 0 &&
-         there.st_dev == standard.st_dev && there.st_ino == standard.st_ino;
+  return is_named(STDOUT_FILENO, path);
 }
 
 void check_output(const OutputFile& file) {
@@ -233,6 +230,13 @@ std::string csv_quoted(const std::string& text) {
   std::string out = is_formula(text) ? "\"'" : "\"";
   for (const char c : readable(text)) out += c == '"' ? std::string("\"\"") : std::string(1, c);
   return out + "\"";
+}
+
+bool is_named(int descriptor, const std::filesystem::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
 }  // namespace mw

@@ -27,6 +27,9 @@ Json json_in(std::string_view text);
 // holds no such JSON.
 Json read_json(const std::filesystem::path& file);
 
+// Whether the open file is the one that has this name now.
+bool is_named(int descriptor, const std::filesystem::path& path);
+
 // What a command writes where its user says. `any`: whoever writes it has made sure of the rest.
 enum class OutputKind {
   page,

@@ -109,8 +109,8 @@ constexpr std::size_t spare_bytes = std::size_t{1} << 20;  // of each table, for
                           std::generic_category().message(reason)));
 }
 
-// Keeps a file from being read while it is written. Refused where a reader has opened it, as this
-// project's readers and h5py lock what they read. Holds nothing where the file system has no locks.
+// Locks a file for writing. The lock is refused while a reader has the file open: this project's
+// readers and h5py lock each file that they read. On a file system without locks it locks nothing.
 class WriteLock {
  public:
   explicit WriteLock(const fs::path& path)

@@ -14,6 +14,8 @@
 #include <memory>
 #include <tuple>
 
+#include "common/files.h"
+
 namespace mw {
 namespace {
 
@@ -42,16 +44,9 @@ void failed(File& file, int reason) {
   if (*file.write_error == 0) *file.write_error = reason;
 }
 
-bool is_named(int descriptor, const char* name) {
-  struct stat held {
-  }, named{};
-  return ::fstat(descriptor, &held) == 0 && ::stat(name, &named) == 0 &&
-         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
-}
-
-// A run that goes on gives the name to its other file between two steps, and writes the one that
-// had it, unless a reader has locked that. So what is read is the file that has the name after it
-// is locked.
+// A run in progress has two files, which take turns with the run file's name. It writes the file
+// without the name, unless a reader has locked it. A reader therefore locks the file, and reads it
+// if it still has the name.
 int open_to_read(const char* name) {
   constexpr int most_tries = 1000;
   for (int tries = 1;; ++tries) {
@@ -176,8 +171,8 @@ herr_t truncate(H5FD_t* given, hid_t, hbool_t) {
   return 0;
 }
 
-// HDF5 would refuse to read what another process writes, and the other way about. A file is locked
-// where it is opened.
+// HDF5's own lock would refuse to read a file while another process writes it. open_to_read() and
+// RunWriter lock files instead.
 herr_t lock(H5FD_t*, hbool_t) {
   return 0;
 }

@@ -36,7 +36,7 @@ struct TokenType {
 };
 
 // What a script says of the tokens of files without a header.
-struct TypeSaid {
+struct TokenTypeOption {
   std::string name;      // "auto": what a file's bytes and the model's ids leave no doubt of
   bool certain = false;  // nothing that the bytes look like contradicts the name
 };
@@ -48,7 +48,7 @@ class TokenFile {
   // (options) with the key `path` for what is none of the three, or says of itself what cannot be:
   // the file, and both numbers; with the key `dtype` if a file's type is in doubt, or another than
   // is said.
-  TokenFile(const std::filesystem::path& path, const TypeSaid& type, std::int64_t vocab);
+  TokenFile(const std::filesystem::path& path, const TokenTypeOption& type, std::int64_t vocab);
 
   std::int64_t tokens() const { return tokens_; }
   bool has_header() const { return begin_ > 0 || !index_.empty(); }
@@ -66,7 +66,7 @@ class TokenFile {
   void read_llm_c(std::int32_t magic);
   void read_megatron(const std::filesystem::path& index);
   void check_said(const std::string& type) const;  // of a file whose header says the type
-  void read_bare(const TypeSaid& type, std::int64_t vocab);
+  void read_bare(const TokenTypeOption& type, std::int64_t vocab);
   int told_by_bytes(std::int64_t vocab) const;
 
   MappedFile file_;
@@ -123,7 +123,7 @@ TokenType megatron_type(int code, const fs::path& index) {
 
 }  // namespace
 
-TokenFile::TokenFile(const fs::path& path, const TypeSaid& type, std::int64_t vocab)
+TokenFile::TokenFile(const fs::path& path, const TokenTypeOption& type, std::int64_t vocab)
     : file_(tokens_of(path)) {
   std::error_code error;
   const fs::path index = with_ending(file_.path(), ".idx");
@@ -275,8 +275,8 @@ Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
   return looked;
 }
 
-// The types whose ids the model would all know, as a script writes them: dtype = "u8" or "u16".
-// Empty: there is none. `own`: the width of a type that is left out.
+// The types by which all ids in the file are ids of the model, as a script writes them:
+// dtype = "u8" or "u16". Empty: no type fits. Types of `own` bytes are not named.
 std::string types_that_fit(const MappedFile& file, std::int64_t vocab, int own = 0) {
   std::vector<std::string> names;
   for (const auto& [bytes, name] :
@@ -375,7 +375,7 @@ std::string TokenFile::other_types(std::int64_t vocab) const {
   return has_header() ? "" : types_that_fit(file_, vocab, type_.bytes);
 }
 
-void TokenFile::read_bare(const TypeSaid& type, std::int64_t vocab) {
+void TokenFile::read_bare(const TokenTypeOption& type, std::int64_t vocab) {
   const auto named = std::ranges::find(type_names, type.name) - std::begin(type_names);
   const bool said = named < std::ssize(type_names);
   type_ = said ? TokenType{1 << named / 2, named % 2 == 1} : TokenType{told_by_bytes(vocab)};
@@ -575,7 +575,7 @@ Options ShardSource::options() {
 ShardSource::ShardSource(const Values& values, const DataContext& context)
     : order_(values, context), vocab_(context.vocab) {
   Problems problems;
-  const TypeSaid said{values.text("dtype"), values.has("certain") && values.flag("certain")};
+  const TokenTypeOption said{values.text("dtype"), values.has("certain") && values.flag("certain")};
   if (said.certain && said.name == "auto") {
     problems.add(Stage::options, "option.needs", "certain",
                  "certain is of the type that dtype names, and no dtype is given",

@@ -205,10 +205,8 @@ std::vector<int> ScriptWeave::order(const mw::WeaveRequest& request) const {
                      {"vstage", segment->vstage},
                      {"code", std::move(code)}});
   }
-  Json axes = Json::array();
-  for (const mw::Axis& axis : request.program.mesh.axes()) axes.push_back(axis.name);
   const Json said = call_({{{"lanes", std::move(lanes)},
-                            {"axes", std::move(axes)},
+                            {"axes", request.program.mesh.names_of_axes()},
                             {"stage", request.program.stage},
                             {"layers", request.program.graph->layers}}});
   std::vector<int> order;

@@ -67,9 +67,10 @@ Collective collective_of(Move::Kind kind);
 // nest, the outer one first; an atom whose inner neighbour cuts the dim in question has that one
 // let go first and cut again after. Adjacent atoms that make the same move go together.
 std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh);
-// The same for a sparse tensor, whose rows are grouped by `group`: rows go from the ranks that hold
-// tokens to those that hold their groups, or back, in one exchange over all atoms where that
-// changes; sums are made before. Throws std::invalid_argument where that is not enough.
+// The moves of a sparse tensor, whose rows are grouped by `group`, from one layout to the other.
+// Where the ranks of the groups change, its rows go from the ranks that hold tokens to those that
+// hold their groups, or back, in one exchange over all atoms. Sums are made before the exchange.
+// Throws std::invalid_argument where such moves do not lead to the layout.
 std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group);
 // The layout that a move leads to.
 Layout after(const Layout& layout, const Move& move);
@@ -95,9 +96,9 @@ struct Slot {
   // the shard of the ring_step-th rank before.
   std::vector<int> ring;
   int ring_step = 0;
-  // Where an op computes a dim in slices (Program::slicing) and this holds what is of one of them:
-  // how many slices there are, which of them it is, and the dim of which it has that part (none: of
-  // what the op keeps of a slice without the dim).
+  // A slot of one slice of an op that computes a dim in slices (Program::slicing): the number of
+  // slices, which of them it is, and the dim. Without a dim the slot holds what the op saves of the
+  // slice in a tensor that lacks the dim.
   int slices = 1, slice = 0;
   Dim slice_dim;
   int alias_of = -1;  // shares the storage of that slot
@@ -124,9 +125,9 @@ enum class Code : std::uint8_t {
   add,    // outputs[0] += inputs[0]
   copy,   // outputs[0] = a copy of inputs[0], in the dtype and memory of outputs[0]
   // A new sum begins in each of `outputs`, persistent slots that are sums over a step: what is
-  // added next to such a slot, or to any view of it, overwrites. With contributing[0], only ranks
-  // that are not at the start of these atoms begin anew; those that are keep the sum so far, so
-  // that it counts once. A transient slot begins a sum whenever it is made.
+  // added next to such a slot, or to any view of it, overwrites. With contributing[0], the ranks at
+  // the start of these atoms keep the sum so far, which therefore counts once, and all other ranks
+  // begin anew. A transient slot begins a sum whenever it is made.
   begin_sum,
   // What nobody added to outputs[0] since its sum began becomes zeros: each parameter's part, and
   // the padding at the end. It makes a transient slot that is not there. It stands before whatever
@@ -141,8 +142,8 @@ enum class Code : std::uint8_t {
   // count inputs[k], which all ranks along them hold alike.
   totals,
 };
+inline constexpr Code last_code = Code::totals;
 const char* name_of(Code code);
-std::vector<Code> all_codes();
 
 // What a copy, a collective or a wait brings to where it is needed.
 enum class Serves : std::uint8_t {
@@ -201,10 +202,10 @@ struct Instruction {
   int bucket = -1;
   bool has_bucket() const { return bucket >= 0; }
   int parameter = -1;  // of an update of one: index into Program::parameters
-  // Which ranks contribute to gradients of parameters, a list for each grad_input (of an add: for
-  // outputs[0]): only those at the start of these atoms, as every rank there has the whole
-  // contribution while the accumulated gradient is a sum over ranks. What begin_sum and totals have
-  // here is said with them (Code).
+  // A list of atoms for each grad_input (of an add: for outputs[0]) that is a parameter's gradient.
+  // Only ranks at the start of these atoms contribute to it: every rank along them has the whole
+  // contribution, and the accumulated gradient is a sum over ranks. Code says what begin_sum and
+  // totals have here.
   std::vector<std::vector<int>> contributing;
   // Where the op of a compute runs in ring steps (Rotation), one instruction stands for all of
   // them, and for what they send. engine/program_facts.h writes it out, as executor and footprint

@@ -64,6 +64,7 @@ class Mesh {
   int size() const { return size_; }  // ranks
   const std::vector<Atom>& atoms() const { return atoms_; }
   const std::vector<Axis>& axes() const { return axes_; }  // mesh order, borrowed ones last
+  std::vector<std::string> names_of_axes() const;          // in that order
   bool has(const std::string& axis) const;
   const Axis& axis(const std::string& name) const;  // throws Error (plan) with the axes there are
   // The axes with ranks of their own that have the role, in mesh order.

@@ -124,9 +124,10 @@ class RankRun {
   virtual StepOutcome evaluate(std::int64_t batch) = 0;
   // The rank as it computes evaluate(): null without held_out_plan.
   virtual RankRun* evaluator() = 0;
-  // From the next step on the rank shows to the watcher what it does; no longer. Called between
-  // steps, and by no watcher. Several may watch, and are shown each thing in the order in which
-  // they came. A step whose loss is not finite is computed, and shown, once more.
+  // watch(): from the next step on the rank shows tensors to the watcher; unwatch() ends that. Both
+  // are called between steps, and by no watcher. Several watchers are shown each tensor in the
+  // order in which they began to watch. A step whose loss is not finite is computed a second time,
+  // and shown a second time.
   virtual void watch(Watcher* watcher) = 0;
   virtual void unwatch(Watcher* watcher) = 0;
   // Whether the step's update is left out; known when Watcher::gradients is called.
@@ -185,6 +186,7 @@ struct StepReport {
   double loss = 0, grad_norm = 0, lr = 0;
   double loss_scale = 1;
   bool update_left_out = false;  // as gradients overflowed
+  std::int64_t tokens = 0;       // over all ranks
   std::vector<RankReport> ranks;
 };
 
@@ -193,7 +195,8 @@ using StepMetrics = std::vector<std::pair<std::string, double>>;
 
 // The end of a step, as a rank tells it to its observers.
 struct StepEnd {
-  // The same on all ranks, but for its times; instructions and moments are in the report.
+  // The step's outcome: alike on all ranks except for the times, which are this rank's. The report
+  // has taken its instructions and moments.
   const StepOutcome& outcome;
   std::int64_t step = 0;
   // No step follows. An observer that decides() may set it on rank 0; one of the program's own also
@@ -238,8 +241,9 @@ struct ObservedRun {
   int ranks = 1;
 };
 
-// Made by a constructor (const Values&, const ObservedRun&), once in each process and before any
-// rank starts. It opens no file: plans are made with it too. begin() may.
+// A plugin's observer is made by a constructor (const Values&, const ObservedRun&), once in each
+// process and before any rank starts. The constructor opens no file, because `plan` and other verbs
+// call it too; begin() may open files.
 template <>
 struct KindOf<RunObserver> {
   static constexpr Kind kind = Kind::observer;

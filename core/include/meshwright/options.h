@@ -33,8 +33,8 @@ struct Option {
   // A key of the type `any` may name one of this kind (choice.h). A strategy gets such a choice as
   // its name, or as { kind = …, … } with the options that are not the usual ones.
   std::optional<Kind> names;
-  // Whether the value is what it would be anyway, by the table's other values: it then reads as one
-  // that is left out.
+  // Whether a value is the default that follows from the table's other values. The table then reads
+  // as if the key were left out.
   std::function<bool(const Json& values)> usual;
   // What a key of mw.train has no part in.
   bool beside_plan = false;  // the plan: one that was made with another value serves as well
@@ -132,6 +132,7 @@ class Options {
 
   const std::vector<Option>& list() const { return options_; }
   const std::string& positional() const { return positional_; }
+  const Option* find(const std::string& name) const;  // null: there is none of the name
 
   // Checks `given` (an object, or a bare value if there is a positional key; null reads as {}).
   // Every unknown key (with the nearest known one), missing key, wrong type, value out of range

@@ -289,6 +289,12 @@ Options& Options::may_change_on_resume() {
   return *this;
 }
 
+const Option* Options::find(const std::string& name) const {
+  const auto found = std::find_if(options_.begin(), options_.end(),
+                                  [&](const Option& option) { return option.name == name; });
+  return found == options_.end() ? nullptr : &*found;
+}
+
 Options& Options::usual(std::function<bool(const Json& values)> is_usual) {
   last_of(options_).usual = std::move(is_usual);
   return *this;

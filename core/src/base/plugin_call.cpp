@@ -37,12 +37,12 @@ std::string type_of_thrown() {
   return fmt::format("a value of type {}", status == 0 ? text.get() : type->name());
 }
 
-struct KeptFaults {
+struct FaultLog {
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, std::string> messages;  // by plugin and call
 };
-KeptFaults& kept_faults() {
-  static KeptFaults faults;
+FaultLog& fault_log() {
+  static FaultLog faults;
   return faults;
 }
 
@@ -50,13 +50,13 @@ KeptFaults& kept_faults() {
 
 void keep_plugin_fault(const std::string& plugin, const std::string& did,
                        const std::string& message) {
-  KeptFaults& faults = kept_faults();
+  FaultLog& faults = fault_log();
   const std::lock_guard lock(faults.mutex);
   faults.messages.try_emplace({plugin, did}, message);
 }
 
 std::vector<std::string> take_plugin_faults(const std::vector<Problem>& said) {
-  KeptFaults& faults = kept_faults();
+  FaultLog& faults = fault_log();
   const std::lock_guard lock(faults.mutex);
   std::vector<std::string> messages;
   for (const auto& [call, message] : std::exchange(faults.messages, {})) {

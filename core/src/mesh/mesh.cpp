@@ -85,6 +85,12 @@ Mesh::Mesh(const std::vector<OwnAxis>& axes) {
   size_ = static_cast<int>(ranks);
 }
 
+std::vector<std::string> Mesh::names_of_axes() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes_) names.push_back(axis.name);
+  return names;
+}
+
 bool Mesh::has(const std::string& axis) const {
   return std::any_of(axes_.begin(), axes_.end(), [&](const Axis& a) { return a.name == axis; });
 }

@@ -353,9 +353,7 @@ std::string dims_there_are(const Graph& graph, Dim wanted) {
 }
 
 std::string axes_there_are(const Mesh& mesh, const std::string& wanted) {
-  std::vector<std::string> names;
-  for (const Axis& axis : mesh.axes()) names.push_back(axis.name);
-  return with_nearest(wanted, names, "axes");
+  return with_nearest(wanted, mesh.names_of_axes(), "axes");
 }
 
 std::string kinds_of(const Graph& graph, const std::function<bool(const Op&)>& takes) {

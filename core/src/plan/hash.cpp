@@ -267,7 +267,8 @@ static Json without_numbers(Json value) {
 static std::string hash_of(const Plan& plan) {
   Digest digest;
   Json said = plan.description();
-  // The options of a mix may name files and functions, which decide nothing.
+  // A mix by names and ways alone: options may name files and functions, which decide nothing. All
+  // names of mixes once had this form. It stays here so that hashes of plans stay.
   std::string mix;
   for (const StrategyChoice& choice : plan.request.strategies)
     mix += fmt::format("{}{}({})", mix.empty() ? "" : " x ", choice.name, ways_of(choice));

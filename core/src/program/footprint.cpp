@@ -135,23 +135,12 @@ class FootprintMaker {
   Footprint& made_;
 };
 
-namespace {
-
-constexpr std::array code_names{"load",   "compute",    "move",        "start", "wait",
-                                "seed",   "alias",      "add",         "copy",  "begin_sum",
-                                "settle", "hook_start", "hook_finish", "totals"};
-static_assert(code_names.size() == static_cast<std::size_t>(Code::totals) + 1);
-
-}  // namespace
-
 const char* name_of(Code code) {
-  return code_names.at(static_cast<std::size_t>(code));
-}
-
-std::vector<Code> all_codes() {
-  std::vector<Code> codes;
-  for (std::size_t n = 0; n < code_names.size(); ++n) codes.push_back(static_cast<Code>(n));
-  return codes;
+  static constexpr std::array names{"load",   "compute",    "move",        "start", "wait",
+                                    "seed",   "alias",      "add",         "copy",  "begin_sum",
+                                    "settle", "hook_start", "hook_finish", "totals"};
+  static_assert(names.size() == static_cast<std::size_t>(last_code) + 1);
+  return names.at(static_cast<std::size_t>(code));
 }
 
 namespace {

@@ -117,9 +117,18 @@ class Run {
       std::vector<Told> all = reports_.gather(
           place_of(executor), {std::move(own), executor.met(), done.lr, done.loss_scale});
       const bool left_out = done.update_left_out && !done.not_finite;
-      auto told_of = std::make_shared<StepReport>(StepReport{
-          step, 0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale, left_out, {}});
-      StepReport& report = *told_of;
+      const auto shared =
+          std::make_shared<StepReport>(StepReport{step,
+                                                  0,
+                                                  0,
+                                                  done.loss,
+                                                  done.grad_norm,
+                                                  done.lr,
+                                                  done.loss_scale,
+                                                  left_out,
+                                                  setup_.plan_at(step).tokens_per_step(),
+                                                  {}});
+      StepReport& report = *shared;
       const bool stop = done.stop || done.not_finite;
       StepEnd end{done, step, stop || step + 1 == setup_.steps};
       if (place_of(executor) == 0) {
@@ -135,7 +144,7 @@ class Run {
         collect(executor.rank(), report);
         outcome_.steps = step + 1;
         outcome_.interrupted = stop && step + 1 < setup_.steps;
-        if (executor.rank() == 0) end.report = std::move(told_of);
+        if (executor.rank() == 0) end.report = shared;
       }
       beside.start(false, place_of(executor) == 0 ? clocks.read_at.wall : seconds_now());
       ++beside.steps;

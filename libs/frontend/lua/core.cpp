@@ -259,7 +259,7 @@ int core_pass(lua_State* lua) {
 constexpr const char* lane_type = "meshwright.lane_facts";
 struct LaneFacts {
   std::vector<Json> facts;        // of each instruction
-  std::vector<std::string> axes;  // names_of_axes() of the plan's mesh
+  std::vector<std::string> axes;  // of the plan's mesh, by name
 };
 const LaneFacts& lane_argument(lua_State* lua) {
   return *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));

@@ -57,7 +57,8 @@ struct Experiment : RunRequest {
   std::int64_t check_every = 0;
   // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
   bool stops_on_nan = true;
-  // `observe` and what `observers` lists, in that order (script/read_observers.h).
+  // The script's function `observe`, then the entries of its list `observers`
+  // (script/read_observers.h).
   std::vector<std::shared_ptr<RunObserver>> observers;
 };
 

@@ -10,11 +10,12 @@
 
 namespace mw {
 
-// The same, each call with the speaker's name on what it throws; null stays null.
+// Each returns what it is given, wrapped so that errors of its calls name the plugin (`speaker`).
+// Null stays null.
 std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimizer,
                                          const Speaker& speaker);
-// An observer that sets StepEnd::last though it does not decide(), or gives a number a name that is
-// there already, fails the run; none takes back that the run ends.
+// A wrapped observer fails the run if it sets StepEnd::last though it does not decide(), or changes
+// numbers of other observers. It cannot take back that the run ends.
 std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer, const Speaker& speaker);
 std::shared_ptr<const TokenSource> guarded(std::shared_ptr<const TokenSource> data,
                                            const Speaker& speaker);

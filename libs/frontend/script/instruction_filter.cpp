@@ -86,16 +86,10 @@ std::vector<std::string> names_up_to(Enum last) {
   return names;
 }
 
-std::vector<std::string> names_of_codes() {
-  std::vector<std::string> names;
-  for (const Code code : all_codes()) names.emplace_back(name_of(code));
-  return names;
-}
-
 // All that a fact can be, if that is known of it: of what is none of these a condition never holds.
 const std::vector<std::string>& words_of(const std::string& fact) {
   static const std::map<std::string, std::vector<std::string>> words = {
-      {"code", names_of_codes()},
+      {"code", names_up_to(last_code)},
       {"move", names_up_to(Move::Kind::shift)},
       {"piece", names_up_to(Piece::wgrad)},
       {"segment", kinds_of_segments()}};
@@ -177,12 +171,6 @@ const std::vector<std::string>& names_of_facts() {
   static const std::vector<std::string> names{"axis",  "bucket", "bytes",   "code",   "kind",
                                               "label", "layer",  "move",    "op",     "phase",
                                               "piece", "reads",  "segment", "stream", "writes"};
-  return names;
-}
-
-std::vector<std::string> names_of_axes(const Mesh& mesh) {
-  std::vector<std::string> names;
-  for (const Axis& axis : mesh.axes()) names.push_back(axis.name);
   return names;
 }
 
@@ -296,6 +284,8 @@ std::string InstructionFilter::misspelt_kind(const std::vector<std::string>& kno
 
 std::optional<Problem> InstructionFilter::unknown_axis(
     const std::vector<std::string>& of_plan) const {
+  const auto asks = [](const Condition& condition) { return condition.fact == "axis"; };
+  if (std::none_of(conditions_.begin(), conditions_.end(), asks)) return std::nullopt;
   std::vector<std::string> known = of_plan;
   const std::vector<std::string>& roles = names_of_roles();
   known.insert(known.end(), roles.begin(), roles.end());

@@ -16,7 +16,6 @@ namespace mw {
 
 // The names of the facts that scripts see of an instruction (InstructionFacts).
 const std::vector<std::string>& names_of_facts();
-std::vector<std::string> names_of_axes(const Mesh& mesh);
 // What they see as the segment of one (kind_in_scripts).
 const std::vector<std::string>& kinds_of_segments();
 

@@ -137,12 +137,11 @@ class Reader {
       experiment_.resolved["tensorboard"] = experiment_.tensorboard;
     }
     problems_.throw_if_any();
-    if (has("log")) {
-      experiment_.resolved["log"] = experiment_.log;
-      if (experiment_.log.ends_with('/')) {
-        experiment_.folder = experiment_.log;
-        experiment_.log += "run.h5";
-      }
+    if (!has("log")) return;
+    experiment_.resolved["log"] = experiment_.log;
+    if (experiment_.log.ends_with('/')) {
+      experiment_.folder = experiment_.log;
+      experiment_.log += "run.h5";
     }
   }
 

@@ -18,21 +18,10 @@ constexpr const char* observer_forms =
     "name a plugin's observer, { kind = \"NAME\", … } or NAME { … } of mw.plugins(\"NAME\"), or "
     "write function(step, facts) … end";
 
-// The plans of a run's steps, as long as its observers need them.
-struct PlansOfSteps {
-  std::shared_ptr<const Plan> plan;
-  std::shared_ptr<const StepPlans> step_plans;
-
-  std::int64_t tokens(std::int64_t step) const {
-    const Plan& own = step_plans ? *step_plans->plans[step_plans->of_step.at(step)] : *plan;
-    return own.tokens_per_step();
-  }
-};
-
 class FunctionObserver final : public RunObserver {
  public:
-  FunctionObserver(std::string place, Call call, PlansOfSteps plans)
-      : place_(std::move(place)), call_(std::move(call)), plans_(std::move(plans)) {}
+  FunctionObserver(std::string place, Call call)
+      : place_(std::move(place)), call_(std::move(call)) {}
   std::string name() const override { return place_; }
   bool decides() const override { return true; }
 
@@ -41,7 +30,7 @@ class FunctionObserver final : public RunObserver {
     Json facts = {{"loss", end.report->loss},
                   {"grad_norm", end.report->grad_norm},
                   {"lr", end.report->lr},
-                  {"tokens", plans_.tokens(end.step)},
+                  {"tokens", end.report->tokens},
                   {"seconds", end.report->seconds}};
     if (end.held_out) facts["held_out_loss"] = end.held_out->loss;
     take(call_({Json(end.step), std::move(facts)}), end);
@@ -76,7 +65,6 @@ class FunctionObserver final : public RunObserver {
 
   const std::string place_;
   const Call call_;
-  const PlansOfSteps plans_;
 };
 
 }  // namespace
@@ -110,9 +98,8 @@ Json make_observers(const std::vector<ListedObserver>& listed, const ReadContext
   for (const ListedObserver& one : listed) {
     if (!one.chosen) {
       experiment.observers.push_back(
-          std::make_shared<FunctionObserver>(one.place, call_in_run(context, one.function),
-                                             PlansOfSteps{experiment.plan, experiment.step_plans}));
-      // What a function has collected makes no other run of it.
+          std::make_shared<FunctionObserver>(one.place, call_in_run(context, one.function)));
+      // The hash has the function's code and plain values, and no table in which it collects.
       deciding[one.place] = one.function.value(plain_code_key, "");
       continue;
     }

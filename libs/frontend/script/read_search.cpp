@@ -158,10 +158,7 @@ const Options& search_options() {
         .any("offload", "as an experiment's, or a list to choose from; none if left out")
         .optional();
     for (const Option& option : experiment_options().list()) {
-      const auto& known = own.list();
-      if (std::any_of(known.begin(), known.end(),
-                      [&](const Option& one) { return one.name == option.name; }))
-        continue;
+      if (own.find(option.name) != nullptr) continue;
       own.any(option.name,
               option.searched ? option.doc : "a training's: the search does not look at it")
           .optional();

@@ -110,7 +110,7 @@ void refuse_unmatched(const std::string& name, const Outcome& outcome,
     const bool any = std::any_of(one.took.begin(), one.took.end(),
                                  [](const auto& stage) { return stage.second > 0; });
     if (any || one.filter.optional()) {
-      auto unknown = one.filter.unknown_axis(names_of_axes(programs.front().mesh));
+      auto unknown = one.filter.unknown_axis(programs.front().mesh.names_of_axes());
       if (!unknown) continue;
       unknown->message = fmt::format("the pass \"{}\": {}", name, unknown->message);
       unknown->key = one.key;
@@ -421,7 +421,7 @@ class PassCall {
       const auto whole = whole_number(value);
       if (key == "over") {
         found.over = InstructionFilter::of_call(value, "over");
-        if (const auto unknown = found.over->unknown_axis(names_of_axes(code_.program().mesh)))
+        if (const auto unknown = found.over->unknown_axis(code_.program().mesh.names_of_axes()))
           throw wrong("over: " + unknown->message, unknown->hint);
       } else if (key == "by" && whole && *whole >= 0 && *whole < 1 << 30) {
         found.most = static_cast<int>(*whole);

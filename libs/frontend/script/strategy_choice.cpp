@@ -29,10 +29,7 @@ Problem with_owners(Problem problem, const std::string& path, const Catalog& cat
   const std::string name = problem.key.substr(path.size() + 1);
   std::vector<std::string> owners;
   for (const Registration* one : catalog.list(Kind::strategy)) {
-    const auto& options = one->options().list();
-    if (std::any_of(options.begin(), options.end(),
-                    [&](const Option& option) { return option.name == name; }))
-      owners.emplace_back(one->name);
+    if (one->options().find(name) != nullptr) owners.emplace_back(one->name);
   }
   if (!owners.empty())
     problem.hint = fmt::format("{} is an option of {}; {}", name, join(owners), problem.hint);

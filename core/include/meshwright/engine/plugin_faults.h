@@ -9,15 +9,15 @@
 
 namespace mw {
 
-// Keeps that the plugin threw what is no refusal while it `did`. The first of each plugin and call
-// stays. Any thread may call it.
+// Notes that a plugin threw something that is no refusal, while it `did` what the text says
+// ("edited the plan"). Only the first fault of each plugin and call is kept. Any thread may call.
 void keep_plugin_fault(const std::string& plugin, const std::string& did,
                        const std::string& message);
 
-// The messages of all that was kept since it was asked last, but of those that `said` says itself.
+// The messages of all faults since the last call. Faults that `said` reports already are left out.
 std::vector<std::string> take_plugin_faults(const std::vector<Problem>& said = {});
 
-// As notes say it.
+// A note for users about such a fault.
 std::string tried_and_broke(const std::string& message);
 
 }  // namespace mw

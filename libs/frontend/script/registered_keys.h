@@ -1,4 +1,4 @@
-// The keys of an experiment that name something registered, with options of its own.
+// The keys of an experiment whose values are registered choices, with options of their own.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace mw {
 
-inline constexpr std::pair<const char*, Kind> made_keys[] = {
+inline constexpr std::pair<const char*, Kind> registered_keys[] = {
     {"model", Kind::model},           {"data", Kind::data},
     {"optimizer", Kind::optimizer},   {"schedule", Kind::lr_schedule},
     {"microbatch", Kind::microbatch}, {"recompute", Kind::recompute}};
