@@ -231,7 +231,7 @@ Json AppHost::answer(const std::string& verb, const std::vector<Json>& experimen
   if (verb == "what_if") return what_if(experiments.front(), context);
   std::vector<Experiment> read = read_all(experiments, context);
   if (options_.instead) options_.instead(read);
-  for (Experiment& each : read) each.force = each.force || options_.force;
+  for (auto& each : read) each.force = each.force || options_.force;
   if (verb == "plan" && !options_.what_if.empty())
     check_what_if(options_.what_if, experiments.front(), plugins_);
   if (processes_ != nullptr) agree_on(*processes_, verb, read);
@@ -246,7 +246,8 @@ Json AppHost::answer(const std::string& verb, const std::vector<Json>& experimen
     result["changed"] = experiments.front()[changed_key];
   if (processes_ != nullptr) result = result_of_first(*processes_, verb, result);
   called_.insert(verb);
-  if (verb != "prove" && proves) return proved_beside(read.front(), std::move(result));
+  if (verb != "prove" && proves)
+    return proved_beside(read.front(), read.front(), std::move(result));
   const std::string status = result.value("status", "");
   const Json verdict = result.value("verdict", Json("equal"));
   if (verdict == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
@@ -266,8 +267,8 @@ Json AppHost::answer(const std::string& verb, const std::vector<Json>& experimen
 }
 
 // Under `prove` a script goes on with what it planned, and shows the proof instead.
-Json AppHost::proved_beside(const Experiment& experiment, Json plan) {
-  const Json proof = run_prove(experiment, options_.strict);
+Json AppHost::proved_beside(const RunRequest& asked, const RunSetup& setup, Json plan) {
+  const Json proof = run_prove(asked, setup, options_.strict);
   called_.insert("prove");
   if (proof["verdict"] == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
   output_.result(proof);
@@ -329,10 +330,10 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
                   "logits: this is the second mw.train, and -o names one file",
                   "give a script with one mw.train, or choose one by --set");
     }
-    return run_logits(experiment, options_.logits);
+    return run_logits(experiment, experiment, options_.logits);
   }
-  if (verb == "prove") return run_prove(experiment, options_.strict);
-  if (verb != "plan") return run_verify(experiment, output_);
+  if (verb == "prove") return run_prove(experiment, experiment, options_.strict);
+  if (verb != "plan") return run_verify(experiment, experiment, output_);
   Json result;
   if (options_.models) {
     const std::string name = experiment.plan->request.model->name();
@@ -348,11 +349,11 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     add_text(result, placements_text(*experiment.plan));
   }
   if (!options_.diff.empty()) {
-    result["pass"] = pass_diff(experiment, options_.diff);
+    result["pass"] = pass_diff(experiment, experiment, options_.diff);
     add_text(result, result["pass"].value("text", ""));
   }
   if (options_.by_strategy) {
-    const Json changes = plan_by_strategy(experiment);
+    const Json changes = plan_by_strategy(experiment, experiment);
     result["by_strategy"] = changes.at("rows");
     add_text(result, changes.value("text", ""));
   }
@@ -383,12 +384,12 @@ Json AppHost::train_beside(Experiment experiment) {
 // The second experiment stands in the call, or, where every mw.train is one of two,
 // in the call after it.
 Json AppHost::compare(const std::vector<Experiment>& given) {
-  if (given.size() == 2) return run_compare(given[0], given[1], output_);
+  if (given.size() == 2) return run_compare({given[0], given[0]}, {given[1], given[1]}, output_);
   if (compared_++ == 0) {
     waiting_ = given[0];
     return {{"kind", "compare"}, {"status", "waiting"}, {"text", "a: " + waiting_->plan->mix()}};
   }
-  if (compared_ == 2) return run_compare(*waiting_, given[0], output_);
+  if (compared_ == 2) return run_compare({*waiting_, *waiting_}, {given[0], given[0]}, output_);
   throw Error(Stage::script, "compare.count", "",
               "compare takes two experiments; this is the third mw.train",
               "give two scripts with one mw.train each, or one script with two");

@@ -148,7 +148,7 @@ class AppHost : public Host {
   // Does what --must-fit asks for: says so where the plan does not fit, or nobody knows.
   void look_whether_it_fits(const Json& plan);
   Json train_beside(Experiment experiment);
-  Json proved_beside(const Experiment& experiment, Json plan);
+  Json proved_beside(const RunRequest& asked, const RunSetup& setup, Json plan);
   ReadContext context_with(const CallFunction& function);
 
   Output& output_;

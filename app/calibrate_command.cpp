@@ -163,7 +163,7 @@ class Calibrator {
       if (round == 0) fit(alone, c);
       const SharedCores machine(c.device, std::make_shared<Calibration>(c));
       for (std::size_t m = 0; m < mixes.size(); ++m) {
-        const Experiment& experiment = mixes[m].experiment;
+        const auto& experiment = mixes[m].experiment;
         say(fmt::format("{}: {}", experiment.plan->mix(), of_ranks[m].name));
         const MeasuredStep step = measure_step(experiment, sizes_.seconds_of_run(),
                                                predict(*experiment.plan, machine, 1).step_seconds);

@@ -17,10 +17,10 @@ namespace {
 constexpr std::int64_t steps_before = 2;
 
 // `on_step` says whether the run ends after a step.
-void run(const Experiment& experiment, std::function<bool(const StepReport&)> on_step) {
+void run(const RunSetup& setup, std::function<bool(const StepReport&)> on_step) {
   OnStep observer(std::move(on_step));
   RunObserver* const observers[] = {&observer};
-  train(experiment, observers, stop_flag());
+  train(setup, observers, stop_flag());
   throw_if_stopped();
 }
 

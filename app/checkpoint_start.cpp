@@ -39,7 +39,7 @@ class Chooser {
       : experiment_(experiment),
         wanted_(experiment.checkpoint),
         attempt_(attempt),
-        settings_(settings_to_resume(experiment)) {}
+        settings_(settings_to_resume(experiment, experiment)) {}
 
   Choice run() {
     if (!wanted_.path.empty()) {
@@ -293,24 +293,25 @@ class Chooser {
   Choice start_;
 };
 
-// Tells the experiment that its ranks begin with that checkpoint.
-void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {
-  experiment.goes_on = true;
+// Tells the ranks to begin with that checkpoint.
+void go_on_from(const Checkpoint& checkpoint, RunSetup& setup) {
+  setup.goes_on = true;
   const CheckpointIndex& index = checkpoint.index();
-  const std::int64_t step = experiment.first_step = index.step;
-  if (step >= experiment.steps) return;
+  const std::int64_t step = setup.first_step = index.step;
+  if (step >= setup.steps) return;
   // Samples of another length are numbered otherwise: the tokens say where the data go on. An
   // endless source has no place in tokens, and would repeat what it made.
-  const std::int64_t sequence = experiment.plan->request.sequence;
+  const std::int64_t sequence = setup.plan->request.sequence;
   const std::int64_t sample =
-      experiment.data->tokens() > 0 ? (index.tokens + sequence - 1) / sequence : index.sample;
-  experiment.sample_offset = sample - experiment.first_sample(step);
+      setup.data->tokens() > 0 ? (index.tokens + sequence - 1) / sequence : index.sample;
+  setup.sample_offset = sample - setup.first_sample(step);
 }
 
 }  // namespace
 
 // The first process looks and chooses; what it refuses ends all of them.
-CheckpointStart begin_checkpoints(Experiment& experiment, const Attempt& attempt) {
+CheckpointStart begin_checkpoints(const Experiment& experiment, RunSetup& setup,
+                                  const Attempt& attempt) {
   if (experiment.checkpoint.path.empty() && !experiment.checkpoint.resume) return {};
   const Plan& plan = *experiment.plan;
   Processes* processes = experiment.processes;
@@ -323,7 +324,7 @@ CheckpointStart begin_checkpoints(Experiment& experiment, const Attempt& attempt
       throw;
     }
   }
-  start.setup.settings = settings_to_resume(experiment);
+  start.setup.settings = settings_to_resume(experiment, experiment);
   start.setup.name = experiment.name;
   start.setup.hash = experiment.hash;
   start.setup.started_by = attempt.mark();
@@ -344,24 +345,24 @@ CheckpointStart begin_checkpoints(Experiment& experiment, const Attempt& attempt
     if (!processes->first() && !chosen.empty())
       start.setup.from = std::make_shared<Checkpoint>(chosen);
   }
-  if (start.setup.from) go_on_from(*start.setup.from, experiment);
-  return {std::make_unique<Checkpoints>(experiment, std::move(start.setup)), std::move(start.notes),
+  if (start.setup.from) go_on_from(*start.setup.from, setup);
+  return {std::make_unique<Checkpoints>(setup, std::move(start.setup)), std::move(start.notes),
           std::move(start.lost)};
 }
 
-LogClaim claim_log(const Experiment& experiment, const Checkpoint* from, const Attempt& attempt) {
-  if (experiment.log.empty()) return {};
-  check_writable(experiment.log);
-  RunFolder::check(experiment);
-  LogOwner owner{experiment.name, experiment.hash,
-                 experiment.folder.empty() ? experiment.log : experiment.folder};
+LogClaim claim_log(const RunRequest& asked, const RunOutputs& outputs, std::int64_t steps,
+                   const Checkpoint* from, const Attempt& attempt) {
+  if (outputs.log.empty()) return {};
+  check_writable(outputs.log);
+  RunFolder::check(outputs);
+  LogOwner owner{asked.name, asked.hash, outputs.folder.empty() ? outputs.log : outputs.folder};
   if (from != nullptr) {
     owner.continues = from->index().hash;
     owner.continued = fmt::format("goes on after step {}", from->index().step - 1);
-    if (from->index().step == experiment.steps) owner.all_steps = experiment.steps;
+    if (from->index().step == steps) owner.all_steps = steps;
   }
   owner.started_by = attempt.mark();
-  return {experiment.log, owner, experiment.overwrite};
+  return {outputs.log, owner, outputs.overwrite};
 }
 
 }  // namespace mw

@@ -44,14 +44,15 @@ Json parameter_of(const CompareOutcome& o) {
 
 }  // namespace
 
-Json run_compare(const Experiment& a, const Experiment& b, Output& output) {
+Json run_compare(const ComparedRun& one, const ComparedRun& other, Output& output) {
+  const RunSetup &a = one.setup, &b = other.setup;
   const std::int64_t steps = std::min({most_steps, a.steps, b.steps});
   Problems problems;
-  check_comparable(a, b, steps, problems);
+  check_comparable(one, other, steps, problems);
   problems.throw_if_any();
   std::string forced;
-  for (const Experiment* each : {&a, &b}) {
-    const std::string note = check_machine_memory(*each, this_device().memory);
+  for (const ComparedRun* each : {&one, &other}) {
+    const std::string note = check_machine_memory(each->asked, each->setup, this_device().memory);
     if (!note.empty()) forced += note + "\n";
   }
   const CompareOutcome o = [&] {
@@ -64,7 +65,7 @@ Json run_compare(const Experiment& a, const Experiment& b, Output& output) {
   result["a"] = a.plan->mix();
   result["b"] = b.plan->mix();
   result["plan_hashes"] = {a.plan->hash(), b.plan->hash()};
-  result["text"] = forced + describe(o, a, b);
+  result["text"] = forced + describe(o, *a.plan, *b.plan);
   if (o.interrupted) return result;
   const Graph& graph = *a.plan->graph;
   result["verdict"] = o.equal ? "equal" : "different";

@@ -13,36 +13,35 @@
 
 namespace mw {
 
-std::string begin_export(const Experiment& experiment) {
-  if (!experiment.exporter) return "";
-  experiment.exporter->begin();
-  const std::string lacks = experiment.exporter->lacks();
+std::string begin_export(HfExport* exporter) {
+  if (exporter == nullptr) return "";
+  exporter->begin();
+  const std::string lacks = exporter->lacks();
   if (lacks.empty()) return "";
-  return fmt::format("export: {} will have no config.json: {}",
-                     experiment.exporter->folder().string(), lacks);
+  return fmt::format("export: {} will have no config.json: {}", exporter->folder().string(), lacks);
 }
 
 // It moves what lies in the folder, checkpoints and the run file too: nobody writes there any more.
-bool finish_export(const Experiment& experiment, bool interrupted) {
-  if (!experiment.exporter || (interrupted && experiment.exporter->replaces())) return false;
-  experiment.exporter->finish();
+bool finish_export(HfExport* exporter, bool interrupted) {
+  if (exporter == nullptr || (interrupted && exporter->replaces())) return false;
+  exporter->finish();
   return true;
 }
 
-void add_export(const Experiment& experiment, Json& result) {
-  const std::string folder = experiment.exporter->folder().string();
+void add_export(const HfExport& exporter, Json& result) {
+  const std::string folder = exporter.folder().string();
   result["export"] = folder;
   result["text"] = result["text"].get<std::string>() + fmt::format("\n  weights: {}\n", folder);
 }
 
-Json run_logits(const Experiment& experiment, const std::string& file) {
-  check_thread_ranks(*experiment.plan, experiment.processes);
+Json run_logits(const RunRequest& asked, const RunSetup& setup, const std::string& file) {
+  const Plan& plan = *setup.plan;
+  check_thread_ranks(plan, setup.processes);
   SafetensorsWriter::check_target(file);
   check_outputs({{"-o", file, OutputKind::logits}});
-  const Logits found = logits_of(experiment);
-  Json result = {
-      {"kind", "logits"}, {"plan", experiment.plan->mix()}, {"plan_hash", experiment.plan->hash()}};
-  result.update(identity_of(experiment));
+  const Logits found = logits_of(setup);
+  Json result = {{"kind", "logits"}, {"plan", plan.mix()}, {"plan_hash", plan.hash()}};
+  result.update(identity_of(asked, setup.seed));
   if (!found.logits.defined()) return result;  // not the process of rank 0
   if (!finite(found.logits)) {
     throw Error(Stage::run, "logits.not-finite", "",
@@ -52,12 +51,12 @@ Json run_logits(const Experiment& experiment, const std::string& file) {
   }
   write_safetensors(file,
                     {{"tokens", found.tokens}, {"labels", found.labels}, {"logits", found.logits}},
-                    {{"hash", experiment.hash}, {"plan", experiment.plan->mix()}});
+                    {{"hash", asked.hash}, {"plan", plan.mix()}});
   result["loss"] = found.loss;
   result["file"] = file;
   result["shape"] = found.logits.sizes().vec();
   result["text"] = fmt::format("{}: logits of {} sequences of {} tokens, {} ids, loss {:.6f}: {}\n",
-                               experiment.plan->mix(), found.logits.size(0), found.logits.size(1),
+                               plan.mix(), found.logits.size(0), found.logits.size(1),
                                found.logits.size(2), found.loss, file);
   return result;
 }

@@ -68,11 +68,11 @@ void members(Pack& pack, Given& given) {
   pack(given.hash, given.resolved, given.of_run);
 }
 
-Given given_of(const Experiment& experiment) {
+Given given_of(const RunRequest& asked) {
   Json of_run = Json::object();
   for (const std::string& key : keys_of_run())
-    if (experiment.resolved.contains(key)) of_run[key] = experiment.resolved[key];
-  return {experiment.hash, json_text(experiment.resolved), json_text(of_run)};
+    if (asked.resolved.contains(key)) of_run[key] = asked.resolved[key];
+  return {asked.hash, json_text(asked.resolved), json_text(of_run)};
 }
 
 Problem difference_of(const Processes& processes, int process, const std::string& verb,
@@ -113,7 +113,7 @@ Difference first_difference(const Json& one, const Json& other, const std::strin
 
 void agree_on(Processes& processes, const std::string& verb, std::vector<Experiment>& experiments) {
   std::vector<Given> own;
-  for (Experiment& experiment : experiments) {
+  for (auto& experiment : experiments) {
     experiment.processes = &processes;
     own.push_back(given_of(experiment));
     const std::chrono::milliseconds timeout(static_cast<std::int64_t>(experiment.timeout * 1e3));

@@ -12,6 +12,7 @@
 
 #include "app/kit_sample.h"
 #include "check/observe.h"
+#include "check/run_check.h"
 #include "check/slopes.h"
 #include "check/verify.h"
 #include "meshwright/engine/interrupt.h"
@@ -45,16 +46,18 @@ std::string left_out(const Graph& graph) {
 constexpr std::array<Category, 3> passing = {Category::activations, Category::buffers,
                                              Category::host};
 
-Reports train_once(const Experiment& experiment) {
+// `also`: an observer beside those of the run; null: none.
+Reports train_once(const RunSetup& setup, const RunChecks& checks, RunObserver* also = nullptr) {
   Reports reports;
   OnStep keep([&](const StepReport& report) {
     reports.push_back(report);
     return false;
   });
   std::vector<RunObserver*> observers;
-  for (const auto& observer : experiment.observers) observers.push_back(observer.get());
+  for (const auto& observer : checks.observers) observers.push_back(observer.get());
+  if (also != nullptr) observers.push_back(also);
   observers.push_back(&keep);
-  const TrainOutcome outcome = train(experiment, observers, stop_flag());
+  const TrainOutcome outcome = train(setup, observers, stop_flag());
   if (outcome.interrupted) throw_if_stopped();
   return reports;
 }
@@ -65,9 +68,9 @@ const RankReport& rank_of(const StepReport& report, int rank) {
 }
 
 // What differs from the prediction, first thing first; empty if nothing does.
-std::string unlike_predicted(const Experiment& experiment, const StepReport& last) {
+std::string unlike_predicted(const RunSetup& setup, const StepReport& last) {
   for (const RankReport& measured : last.ranks) {
-    const RankPrediction predicted = predict_rank(experiment.plan_at(last.step), measured.rank);
+    const RankPrediction predicted = predict_rank(setup.plan_at(last.step), measured.rank);
     const auto differs = [&](const std::string& what, std::int64_t bytes, std::int64_t forecast) {
       return fmt::format("rank {}: {}: {} bytes measured, {} predicted", measured.rank, what, bytes,
                          forecast);
@@ -118,7 +121,7 @@ std::string kept(const StepReport& before, const StepReport& after) {
 }  // namespace
 
 bool try_experiment(const std::string& check, const Json& table, const ReadContext& context,
-                    KitReport& report, const std::function<void(const Experiment&)>& body) {
+                    KitReport& report, const ExperimentBody& body) {
   try {
     const WithoutLemmas tried_apart;  // check_ops
     const Experiment experiment = read_experiment(table, context);
@@ -139,8 +142,8 @@ bool try_experiment(const std::string& check, const Json& table, const ReadConte
   return false;
 }
 
-void check_equal(const std::string& check, const Experiment& experiment, KitReport& report) {
-  const VerifyOutcome outcome = verify(experiment, 3, 1e-10, stop_flag());
+void check_equal(const std::string& check, const RunSetup& setup, KitReport& report) {
+  const VerifyOutcome outcome = verify(setup, 3, 1e-10, stop_flag());
   if (outcome.interrupted) throw_if_stopped();
   if (outcome.equal) {
     report.ok(check, fmt::format("gradients {:.1e}, parameters {:.1e} apart", outcome.gradients,
@@ -160,10 +163,10 @@ void check_equal(const std::string& check, const Experiment& experiment, KitRepo
       "with this plan");
 }
 
-void check_books(const std::string& check, Experiment experiment, KitReport& report) {
-  experiment.log.clear();
-  const Reports first = train_once(experiment), second = train_once(experiment);
-  const std::string predicted = unlike_predicted(experiment, first.back());
+void check_books(const std::string& check, const RunSetup& setup, const RunChecks& checks,
+                 KitReport& report) {
+  const Reports first = train_once(setup, checks), second = train_once(setup, checks);
+  const std::string predicted = unlike_predicted(setup, first.back());
   if (predicted.empty()) {
     report.ok("bytes and memory as predicted, " + check);
   } else {
@@ -198,10 +201,10 @@ void check_books(const std::string& check, Experiment experiment, KitReport& rep
   }
 }
 
-void check_replicas(const std::string& check, Experiment experiment, KitReport& report) {
-  experiment.log.clear();
-  experiment.check = true;
-  for (const StepReport& step : train_once(experiment)) {
+void check_replicas(const std::string& check, const RunSetup& setup, const RunChecks& checks,
+                    KitReport& report) {
+  RunCheck replicas(setup.loss_scale != nullptr);
+  for (const StepReport& step : train_once(setup, checks, &replicas)) {
     if (std::isfinite(step.loss)) continue;
     report.failed(check, fmt::format("the loss of step {} is {}", step.step, step.loss),
                   "a sum that is scaled wrongly, or memory that is read before it is written");
@@ -210,8 +213,8 @@ void check_replicas(const std::string& check, Experiment experiment, KitReport& 
   report.ok(check);
 }
 
-void check_derivative(const std::string& check, const Experiment& experiment, KitReport& report) {
-  const std::vector<Slope> found = slopes(experiment, stop_flag());
+void check_derivative(const std::string& check, const RunSetup& setup, KitReport& report) {
+  const std::vector<Slope> found = slopes(setup, stop_flag());
   std::vector<const Slope*> wrong;
   for (const Slope& slope : found) {
     if (!slope.agrees()) wrong.push_back(&slope);
@@ -220,7 +223,7 @@ void check_derivative(const std::string& check, const Experiment& experiment, Ki
     report.ok(check,
               fmt::format("along {}{}",
                           plural(static_cast<std::int64_t>(found.size()), "random direction"),
-                          left_out(*experiment.plan->graph)));
+                          left_out(*setup.plan->graph)));
     return;
   }
   // Backward goes from the last to the first: what is wrong last in the graph is nearest to why.
@@ -236,8 +239,8 @@ void check_derivative(const std::string& check, const Experiment& experiment, Ki
       "op says so (meshwright/autograd_op.h)");
 }
 
-void check_ops(const std::string& check, const Experiment& experiment, KitReport& report) {
-  const std::vector<Program>& programs = experiment.plan->programs;
+void check_ops(const std::string& check, const Plan& plan, KitReport& report) {
+  const std::vector<Program>& programs = plan.programs;
   const LemmaReport lemmas = check_lemmas(programs, prove(programs).lemmas);
   if (!lemmas.failures.empty()) {
     const Problem& first = lemmas.failures.front();
@@ -251,11 +254,11 @@ void check_ops(const std::string& check, const Experiment& experiment, KitReport
   report.ok(check, fmt::format("{} tried at small sizes{}", plural(lemmas.checked, "lemma"), left));
 }
 
-void check_lossy(const std::string& check, const Experiment& experiment, KitReport& report) {
+void check_lossy(const std::string& check, const RunSetup& setup, KitReport& report) {
   constexpr int steps = 16;
   constexpr double much = 0.1;
-  if (lossy_hooks(*experiment.plan).names.empty()) return;
-  const LossyGradients lost = lossy_gradients(experiment, steps, stop_flag());
+  if (lossy_hooks(*setup.plan).names.empty()) return;
+  const LossyGradients lost = lossy_gradients(setup, steps, stop_flag());
   const std::string found = fmt::format(
       "{:.2g} % of the sum is off after one step, {:.2g} % of the mean of {} equal steps; whether "
       "training bears that, no check can say: compare the losses of real runs",
@@ -277,7 +280,7 @@ constexpr const char* observed_check = "a run that it looks at is the run withou
 
 void check_observers(const Experiment& with, const Experiment& without, KitReport& report) {
   const char* const check = observed_check;
-  const Reports alone = train_once(without), seen = train_once(with);
+  const Reports alone = train_once(without, without), seen = train_once(with, with);
   const bool decides =
       std::ranges::any_of(with.observers, [](const auto& o) { return o->decides(); });
   if (seen.size() != alone.size() && !decides) {
@@ -307,17 +310,17 @@ void check_observers(const Experiment& with, const Experiment& without, KitRepor
 
 void check_observers(const Json& with, const Json& without, const ReadContext& context,
                      KitReport& report) {
-  try_experiment(observed_check, without, context, report, [&](const Experiment& alone) {
+  try_experiment(observed_check, without, context, report, [&](const auto& alone) {
     try_experiment(observed_check, with, context, report,
-                   [&](const Experiment& seen) { check_observers(seen, alone, report); });
+                   [&](const auto& seen) { check_observers(seen, alone, report); });
   });
 }
 
-void check_priced(const Experiment& experiment, KitReport& report) {
-  const std::unique_ptr<Machine> machine = machine_of(experiment);
+void check_priced(const RunRequest& asked, const RunSetup& setup, KitReport& report) {
+  const std::unique_ptr<Machine> machine = machine_of(asked);
   if (!machine) return;
   const char* check = "a plan is priced for the cluster";
-  const Prediction priced = predict(*experiment.plan, *machine, experiment.threads);
+  const Prediction priced = predict(*setup.plan, *machine, setup.threads);
   if (priced.timed() && std::isfinite(priced.step_seconds) && priced.step_seconds > 0) {
     report.ok(check, fmt::format("{:.3g} ms a step on {}, {} of {} needed",
                                  1e3 * priced.step_seconds, priced.priced_for,
@@ -336,11 +339,11 @@ void check_all_books(const std::string& mix, const Json& table, const ReadContex
     try_experiment(check, table, context, report, body);
   };
   each("bytes and memory as predicted, " + mix,
-       [&](const Experiment& e) { check_books(mix, e, report); });
+       [&](const auto& e) { check_books(mix, e, e, report); });
   const std::string agree = "all ranks agree, " + mix;
-  each(agree, [&](const Experiment& e) { check_replicas(agree, e, report); });
+  each(agree, [&](const auto& e) { check_replicas(agree, e, e, report); });
   const std::string loses = "what it loses, " + mix;
-  each(loses, [&](const Experiment& e) { check_lossy(loses, e, report); });
+  each(loses, [&](const auto& e) { check_lossy(loses, e, report); });
 }
 
 void check_mixes(const Json& experiment, const ReadContext& context, bool computes,
@@ -352,19 +355,19 @@ void check_mixes(const Json& experiment, const ReadContext& context, bool comput
     if (!table) continue;
     const std::string equals = "equals one rank, " + mix.name;
     const bool done = try_experiment(equals, *table, context, report,
-                                     [&](const Experiment& e) { check_equal(equals, e, report); });
+                                     [&](const auto& e) { check_equal(equals, e, report); });
     if (done && sound) {
       const std::string check = "ops fulfil the assumptions of the proof, " + mix.name;
       const int before = report.failures();
       try_experiment(check, *table, context, report,
-                     [&](const Experiment& e) { check_ops(check, e, report); });
+                     [&](const auto& e) { check_ops(check, *e.plan, report); });
       sound = report.failures() == before;
     }
     if (done && !derived) {
       derived = true;
       const std::string check = "gradients are the loss's derivative";
       try_experiment(check, *table, context, report,
-                     [&](const Experiment& e) { check_derivative(check, e, report); });
+                     [&](const auto& e) { check_derivative(check, e, report); });
     }
     if (!done || books == 2 || (books == 1 && mix.plugin.empty())) continue;
     ++books;

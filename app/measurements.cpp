@@ -45,7 +45,7 @@ Measurements::Measurements(const Experiment& experiment, const Prediction& predi
       prediction_(prediction),
       checkpoints_(checkpoints),
       log_(experiment, prediction, origin, checkpoints),
-      events_(experiment, origin, checkpoints) {
+      events_(experiment, experiment, origin, checkpoints) {
   if (checkpoints != nullptr) take_past();
 }
 
@@ -157,6 +157,7 @@ void Measurements::keep_places(const std::vector<RankPlace>& places) {
                        {"done", place.done},
                        {"last", call(place.last)},
                        {"in", call(place.waits)},
+                       {"inside", place.inside.empty() ? Json() : Json(place.inside)},
                        {"seconds", place.seconds}});
   }
 }
@@ -324,7 +325,7 @@ Json Measurements::result(RunStatus status) const {
   result["reason"] = reason_.empty() ? Json() : Json(reason_);
   result["plan"] = plan.mix();
   result["plan_hash"] = plan.hash();
-  result.update(identity_of(experiment_));
+  result.update(identity_of(experiment_, experiment_.seed));
   result["ranks"] = plan.ranks();
   result["steps"] = losses_.size();
   result["losses"] = losses_;

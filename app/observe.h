@@ -4,7 +4,6 @@
 #include <string>
 
 #include "app/recorder.h"
-#include "script/experiment.h"
 
 namespace mw {
 
@@ -13,7 +12,8 @@ class Measurements;
 // Adds the numbers that a run records itself: of its loss scale and of evaluations.
 class OwnMetrics : public RunObserver {
  public:
-  explicit OwnMetrics(const Experiment& experiment) : scales_(experiment.loss_scale != nullptr) {}
+  // `scales`: the run has a loss scale.
+  explicit OwnMetrics(bool scales) : scales_(scales) {}
   void step(RankRun& rank, StepEnd& end) override;
   std::string name() const override { return "log"; }
 

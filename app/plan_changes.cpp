@@ -201,15 +201,14 @@ std::string program_diff(const Program& before, const Program& after) {
 
 }  // namespace
 
-Json pass_diff(const Experiment& experiment, const std::string& pass) {
-  const std::unique_ptr<Machine> cluster = machine_of(experiment);
-  const Machine& machine = cluster ? *cluster : machine_here(experiment);
-  const int number = number_of(*experiment.plan, pass);
-  PlanRequest request = experiment.plan->request;
+Json pass_diff(const RunRequest& asked, const RunSetup& setup, const std::string& pass) {
+  const PricedFor machine(asked, setup);
+  const int number = number_of(*setup.plan, pass);
+  PlanRequest request = setup.plan->request;
   request.first_passes = number;
-  const Figures before = plan_figures(must_make(request), machine, experiment.threads);
+  const Figures before = plan_figures(must_make(request), *machine, setup.threads);
   request.first_passes = number + 1;
-  const Figures after = plan_figures(must_make(request), machine, experiment.threads);
+  const Figures after = plan_figures(must_make(request), *machine, setup.threads);
   std::string diff, last;
   for (std::size_t s = 0; s < after.plan->programs.size(); ++s) {
     const Program &was = before.plan->programs[s], &now = after.plan->programs[s];
@@ -224,7 +223,7 @@ Json pass_diff(const Experiment& experiment, const std::string& pass) {
     last = stage;
   }
   const Proof was = prove_plan(*before.plan), now = prove_plan(*after.plan);
-  const PassRun& run = experiment.plan->passes[static_cast<std::size_t>(number)];
+  const PassRun& run = setup.plan->passes[static_cast<std::size_t>(number)];
   std::string text =
       fmt::format("the pass \"{}\"{}\n", pass,
                   run.strategy.empty() ? "" : fmt::format(" of {} ({})", run.strategy, run.place));
@@ -289,10 +288,9 @@ std::string sent_change(const SentByKind& before, const SentByKind& after) {
 
 }  // namespace
 
-Json plan_by_strategy(const Experiment& experiment) {
-  const std::unique_ptr<Machine> cluster = machine_of(experiment);
-  const Machine& machine = cluster ? *cluster : machine_here(experiment);
-  const PlanRequest& whole = experiment.plan->request;
+Json plan_by_strategy(const RunRequest& asked, const RunSetup& setup) {
+  const PricedFor machine(asked, setup);
+  const PlanRequest& whole = setup.plan->request;
   Json rows = Json::array();
   std::string text = "strategies, one after the other\n";
   SentByKind before;
@@ -312,7 +310,7 @@ Json plan_by_strategy(const Experiment& experiment) {
       text += fmt::format("  + {}: not a plan by itself: {}\n", added, why);
       continue;
     }
-    const Figures figures = plan_figures(std::move(plan), machine, experiment.threads);
+    const Figures figures = plan_figures(std::move(plan), *machine, setup.threads);
     Json row = to_json(figures);
     row["added"] = added;
     text += fmt::format(

@@ -211,9 +211,8 @@ class PluginTester {
     for (const KitMix& mix : kit_mixes("optimizer")) {
       const std::string check = "equals one rank, " + mix.name;
       const Json mixed = *beside(experiment, mix);
-      const bool done = try_experiment(check, mixed, context_, report_, [&](const Experiment& e) {
-        check_equal(check, e, report_);
-      });
+      const bool done = try_experiment(check, mixed, context_, report_,
+                                       [&](const auto& e) { check_equal(check, e, report_); });
       if (done) check_all_books(mix.name, mixed, context_, report_);
     }
   }
@@ -235,7 +234,7 @@ class PluginTester {
       return;
     }
     const bool read = try_experiment("a plan on it", experiment, context_, report_,
-                                     [&](const Experiment& e) { check_priced(e, report_); });
+                                     [&](const auto& e) { check_priced(e, e, report_); });
     if (!read) report_.failed("runs somewhere", "no plan could be priced for it", "see above");
   }
 
@@ -245,14 +244,13 @@ class PluginTester {
       try_experiment(check, experiment, context_, report_, body);
     };
     if (one.kind == Kind::optimizer) {
-      with("the update by itself",
-           [&](const Experiment& e) { check_updates(*e.optimizer, report_); });
+      with("the update by itself", [&](const auto& e) { check_updates(*e.optimizer, report_); });
     } else if (one.kind == Kind::data) {
       with("samples are a function of their number",
-           [&](const Experiment& e) { check_data(*e.data, e.plan->request.sequence, report_); });
+           [&](const auto& e) { check_data(*e.data, e.plan->request.sequence, report_); });
     } else if (one.kind == Kind::lr_schedule) {
       with("rates are a function of the step",
-           [&](const Experiment& e) { check_rate(e.schedule, 8 * e.steps, report_); });
+           [&](const auto& e) { check_rate(e.schedule, 8 * e.steps, report_); });
     }
   }
 
@@ -355,7 +353,7 @@ class TestHost : public AppHost {
       report_.begin(fmt::format("experiment {}", ++tested_));
       if (experiment.contains("cluster")) {
         try_experiment("a plan is priced for the cluster", experiment, context, report_,
-                       [&](const Experiment& e) { check_priced(e, report_); });
+                       [&](const auto& e) { check_priced(e, e, report_); });
       }
       check_mixes(experiment, context, true, report_);
       if (!experiment.contains("observers")) continue;

@@ -86,12 +86,12 @@ Found found_of(const Plan& plan, bool strict) {
   return found;
 }
 
-// Where the steps of an experiment have different plans, this is the proof of the first one that is
+// Where the steps of a run have different plans, this is the proof of the first one that is
 // refused, or else of the one with the most instructions.
-Found found_of(const Experiment& experiment, bool strict) {
-  if (!experiment.step_plans) return found_of(*experiment.plan, strict);
+Found found_of(const RunSetup& setup, bool strict) {
+  if (!setup.step_plans) return found_of(*setup.plan, strict);
   Found most;
-  for (const auto& plan : experiment.step_plans->plans) {
+  for (const auto& plan : setup.step_plans->plans) {
     Found found = found_of(*plan, strict);
     const bool right = found.right();
     if (!right || most.plan == nullptr || found.proof.rules > most.proof.rules)
@@ -102,7 +102,7 @@ Found found_of(const Experiment& experiment, bool strict) {
 }
 
 // The proof, the lemmas, and which plan it is about.
-std::string text_of(const Found& found, const Experiment& experiment) {
+std::string text_of(const Found& found, const StepPlans* step_plans) {
   const LemmaReport& lemmas = found.lemmas;
   std::string text;
   for (const Problem& failure : lemmas.failures)
@@ -114,8 +114,8 @@ std::string text_of(const Found& found, const Experiment& experiment) {
   if (lemmas.checked > 0)
     text += fmt::format("  {} of its assumptions about ops, at small sizes, in {:.2f} s\n",
                         plural(lemmas.checked, "check"), lemmas.seconds);
-  if (!experiment.step_plans) return text;
-  const auto count = static_cast<std::int64_t>(experiment.step_plans->plans.size());
+  if (step_plans == nullptr) return text;
+  const auto count = static_cast<std::int64_t>(step_plans->plans.size());
   return text + fmt::format("  of its steps' {}, {}\n", plural(count, "plan"),
                             found.right() ? "each by itself; this is the one of most instructions"
                                           : "this is the first that is refused");
@@ -123,14 +123,14 @@ std::string text_of(const Found& found, const Experiment& experiment) {
 
 }  // namespace
 
-Json run_prove(const Experiment& experiment, bool strict) {
-  const Found found = found_of(experiment, strict);
+Json run_prove(const RunRequest& asked, const RunSetup& setup, bool strict) {
+  const Found found = found_of(setup, strict);
   const Proof& proof = found.proof;
   Json result = {{"kind", "prove"}, {"status", "done"}};
   result["verdict"] = found.verdict();
   result["plan"] = found.plan->mix();
   result["plan_hash"] = found.plan->hash();
-  result.update(identity_of(experiment));
+  result.update(identity_of(asked, setup.seed));
   result["ranks"] = found.plan->ranks();
   result["stages"] = proof.stages;
   result["parameters"] = proof.parameters;
@@ -152,8 +152,8 @@ Json run_prove(const Experiment& experiment, bool strict) {
   for (const Refusal& refusal : proof.refusals) result["refusals"].push_back(json_of(refusal));
   for (const Problem& failure : found.lemmas.failures)
     result["refusals"].push_back(json_of(refusal_of(failure)));
-  if (experiment.step_plans) result["plans"] = experiment.step_plans->plans.size();
-  result["text"] = text_of(found, experiment);
+  if (setup.step_plans) result["plans"] = setup.step_plans->plans.size();
+  result["text"] = text_of(found, setup.step_plans.get());
   return result;
 }
 

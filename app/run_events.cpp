@@ -59,19 +59,18 @@ void add_ranks(const std::vector<RankReport>& ranks, Scalars& scalars) {
 
 }  // namespace
 
-RunEvents::RunEvents(const Experiment& experiment, const RunOrigin& origin,
+RunEvents::RunEvents(const RunRequest& asked, const RunOutputs& outputs, const RunOrigin& origin,
                      const Checkpoints* resumed) {
-  if (experiment.tensorboard.empty()) return;
-  EventOwner owner{experiment.hash};
-  owner.overwrite = experiment.overwrite;
+  if (outputs.tensorboard.empty()) return;
+  EventOwner owner{asked.hash};
+  owner.overwrite = outputs.overwrite;
   if (resumed != nullptr && resumed->from() != nullptr) {
     owner.continues = resumed->from()->index().hash;
     owner.first_step = resumed->from()->index().step;
   }
-  file_.emplace(experiment.tensorboard, owner);
+  file_.emplace(outputs.tensorboard, owner);
   file_->add_text(owner.first_step, "script", code_block("lua", origin.script));
-  file_->add_text(owner.first_step, "experiment",
-                  code_block("json", json_text(experiment.resolved, 1)));
+  file_->add_text(owner.first_step, "experiment", code_block("json", json_text(asked.resolved, 1)));
   file_->flush();
 }
 

@@ -1,5 +1,5 @@
 // What TensorBoard gets of a run: the columns of its steps, its series, what ranks held and sent,
-// and its script. Without a folder of events (Experiment::tensorboard) all of it does nothing.
+// and its script. Without a folder of events (RunOutputs::tensorboard) all of it does nothing.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,8 @@ namespace mw {
 class RunEvents {
  public:
   // Throws as EventFile does. `resumed`: null, or what the run goes on from.
-  RunEvents(const Experiment& experiment, const RunOrigin& origin, const Checkpoints* resumed);
+  RunEvents(const RunRequest& asked, const RunOutputs& outputs, const RunOrigin& origin,
+            const Checkpoints* resumed);
 
   void write(const StepReport& report, const StepRow& row);
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);

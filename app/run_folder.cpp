@@ -46,35 +46,36 @@ void write_file(const fs::path& file, const std::string& text) {
 
 }  // namespace
 
-void RunFolder::check(const Experiment& experiment) {
-  if (experiment.folder.empty() || experiment.overwrite) return;
-  const fs::path folder(experiment.folder);
+void RunFolder::check(const RunOutputs& outputs) {
+  if (outputs.folder.empty() || outputs.overwrite) return;
+  const fs::path folder(outputs.folder);
   std::error_code error;
-  if (fs::exists(experiment.log, error)) return;  // a run's: whose, is seen by its file
+  if (fs::exists(outputs.log, error)) return;  // a run's: whose, is seen by its file
   for (const char* name : files_of_folder) {
     if (!fs::exists(folder / name, error)) continue;
     throw Error(Stage::options, "log.foreign", "log",
                 fmt::format("log: cannot write the run folder {}: {} is there, and no run file",
-                            experiment.folder, name),
+                            outputs.folder, name),
                 "name another folder, or write overwrite = true");
   }
 }
 
-RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, const std::string& plan)
-    : folder_(origin.log_stays ? "" : experiment.folder), loaded_(origin.loaded) {
+RunFolder::RunFolder(const RunOutputs& outputs, const Json& resolved, bool goes_on,
+                     const RunOrigin& origin, const std::string& plan)
+    : folder_(origin.log_stays ? "" : outputs.folder), loaded_(origin.loaded) {
   if (folder_.empty()) return;
   const fs::path folder(folder_);
   std::error_code ignored;
   fs::remove(folder / "result.json", ignored);
   write_file(folder / "script.lua", origin.script);
   if (loaded_ != nullptr) write_loaded(folder_, *loaded_);
-  write_file(folder / "experiment.json", json_text(experiment.resolved, 1) + "\n");
+  write_file(folder / "experiment.json", json_text(resolved, 1) + "\n");
   write_file(folder / "plan.txt", plan);
   write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
   if (is_named(STDERR_FILENO, folder / "output.txt"))
     return;  // all that is said goes there already
-  const bool goes_on = experiment.goes_on && fs::exists(folder / "output.txt", ignored);
-  if (!goes_on) write_file(folder / "output.txt", "");
+  if (!goes_on || !fs::exists(folder / "output.txt", ignored))
+    write_file(folder / "output.txt", "");
   check_may_write(folder / "output.txt", "log");  // it may be a link
   said_ = std::fopen((folder / "output.txt").c_str(), "ae");
   if (said_ == nullptr) fail(folder / "output.txt", errno);
@@ -114,7 +115,7 @@ void write_loaded(const std::string& folder, const std::map<std::string, std::st
   }
 }
 
-Json machine_json(const Experiment& experiment, PluginRegistry& plugins) {
+Json machine_json(const Plan& plan, PluginRegistry& plugins) {
   Json machine;
   utsname system{};
   if (::uname(&system) == 0) {
@@ -132,7 +133,7 @@ Json machine_json(const Experiment& experiment, PluginRegistry& plugins) {
                          {"toolchain", toolchain}};
   machine["plugins"] = Json::object();
   const std::vector<std::string> there = plugins.names();
-  for (const StrategyChoice& choice : experiment.plan->request.strategies) {
+  for (const StrategyChoice& choice : plan.request.strategies) {
     // A script's own strategy has no version, nor what was loaded by its path and is not on it.
     if (std::find(there.begin(), there.end(), choice.name) != there.end())
       machine["plugins"][choice.name] = plugins.plugin(choice.name).version;
@@ -140,15 +141,14 @@ Json machine_json(const Experiment& experiment, PluginRegistry& plugins) {
   return machine;
 }
 
-std::string files_text(const Experiment& experiment) {
+std::string files_text(const RunOutputs& outputs) {
   std::string text;
-  if (!experiment.folder.empty()) {
-    text = fmt::format("  run folder: {}\n", experiment.folder);
-  } else if (!experiment.log.empty()) {
-    text = fmt::format("  run file: {}\n", experiment.log);
+  if (!outputs.folder.empty()) {
+    text = fmt::format("  run folder: {}\n", outputs.folder);
+  } else if (!outputs.log.empty()) {
+    text = fmt::format("  run file: {}\n", outputs.log);
   }
-  if (!experiment.tensorboard.empty())
-    text += fmt::format("  events: {}\n", experiment.tensorboard);
+  if (!outputs.tensorboard.empty()) text += fmt::format("  events: {}\n", outputs.tensorboard);
   return text.empty() ? "" : "\n" + text;
 }
 

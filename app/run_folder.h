@@ -18,18 +18,20 @@
 namespace mw {
 
 // What a run folder holds beside the run file: script, experiment, plan, machine, what was said,
-// and the result. Without a folder (Experiment::folder) all of it does nothing.
+// and the result. Without a folder (RunOutputs::folder) all of it does nothing.
 class RunFolder {
  public:
   // Writes script.lua, experiment.json, plan.txt and machine.json, and begins output.txt; a result
   // of an earlier run goes. Throws Error (run) if it cannot.
-  RunFolder(const Experiment& experiment, const RunOrigin& origin, const std::string& plan);
+  // `goes_on`: the run goes on from a checkpoint.
+  RunFolder(const RunOutputs& outputs, const Json& resolved, bool goes_on, const RunOrigin& origin,
+            const std::string& plan);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   // Throws Error (options, log) if files of these names are there that no run has written.
-  static void check(const Experiment& experiment);
+  static void check(const RunOutputs& outputs);
 
   void say(const std::string& text);           // output.txt
   std::FILE* output() const { return said_; }  // null without a folder
@@ -48,10 +50,10 @@ void write_loaded(const std::string& folder, const std::map<std::string, std::st
 
 // { host, os, cpu, cores, instruction_set, memory (bytes), versions = { meshwright, torch, hdf5,
 // lua, toolchain }, plugins = { name = version } of those that the plan names }.
-Json machine_json(const Experiment& experiment, PluginRegistry& plugins);
+Json machine_json(const Plan& plan, PluginRegistry& plugins);
 
 // Where the run file or folder is and the events are, a line each; empty if there are none.
-std::string files_text(const Experiment& experiment);
+std::string files_text(const RunOutputs& outputs);
 
 // Where a run begins: anew, or from a checkpoint.
 struct CheckpointStart {
@@ -63,15 +65,16 @@ struct CheckpointStart {
 };
 
 // Holds the experiment's folder of checkpoints, and chooses the newest that is whole if it is to
-// go on, which the experiment is told. A training that was started again goes on from what its
-// earlier starts wrote, whatever else is in the folder. The experiment outlives what is returned.
+// go on, which the setup is told. A training that was started again goes on from what its
+// earlier starts wrote, whatever else is in the folder. The setup outlives what is returned.
 // Throws Error (options): a folder that cannot be written to, or is another run's; checkpoints of
 // another experiment; none that is whole.
-CheckpointStart begin_checkpoints(Experiment& experiment, const Attempt& attempt = {});
+CheckpointStart begin_checkpoints(const Experiment& experiment, RunSetup& setup,
+                                  const Attempt& attempt = {});
 
-// Holds the experiment's log, if it has one. `from`: the checkpoint that the run goes on from,
-// whose log it takes over; null: it begins anew.
-LogClaim claim_log(const Experiment& experiment, const Checkpoint* from,
-                   const Attempt& attempt = {});
+// Holds the log of a run of so many steps, if it has one. `from`: the checkpoint that the run goes
+// on from, whose log it takes over; null: it begins anew.
+LogClaim claim_log(const RunRequest& asked, const RunOutputs& outputs, std::int64_t steps,
+                   const Checkpoint* from, const Attempt& attempt = {});
 
 }  // namespace mw

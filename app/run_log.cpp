@@ -23,19 +23,19 @@ namespace mw {
 
 static constexpr const char* rows_unread = "; the rows of the steps before cannot be read: ";
 
-std::string trace_note(const Experiment& experiment) {
-  if (experiment.log.empty()) {
-    const bool asked = !experiment.resolved.value("trace", Json::array()).empty();
-    return asked ? "trace: no step is traced, as traces go to the run file (log = \"runs/NAME.h5\")"
+std::string trace_note(const RunRequest& asked, const RunSetup& setup, const std::string& log) {
+  if (log.empty()) {
+    const bool given = !asked.resolved.value("trace", Json::array()).empty();
+    return given ? "trace: no step is traced, as traces go to the run file (log = \"runs/NAME.h5\")"
                  : "";
   }
   std::vector<std::string> beyond;
-  for (const std::int64_t step : experiment.trace)
-    if (step >= experiment.steps) beyond.push_back(std::to_string(step));
+  for (const std::int64_t step : setup.trace)
+    if (step >= setup.steps) beyond.push_back(std::to_string(step));
   if (beyond.empty()) return "";
   const bool one = beyond.size() == 1;
   return fmt::format("trace: the run ends after step {}, so that step{} {} {} not traced",
-                     experiment.steps - 1, one ? "" : "s", mw::join(beyond), one ? "is" : "are");
+                     setup.steps - 1, one ? "" : "s", mw::join(beyond), one ? "is" : "are");
 }
 
 RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,

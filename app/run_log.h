@@ -31,7 +31,7 @@ struct RunOrigin {
 
 // What people should know of the steps that the experiment traces: those that its run does not
 // come to, or that no file is written. Empty: nothing.
-std::string trace_note(const Experiment& experiment);
+std::string trace_note(const RunRequest& asked, const RunSetup& setup, const std::string& log);
 
 class RunLog {
  public:

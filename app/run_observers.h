@@ -20,25 +20,27 @@ namespace mw {
 // The observers of a run that all its processes have, in the order in which they are called. The
 // process of rank 0 also has observers that record the run, before and after those of the script.
 struct Observers {
-  // `faults`: who disturbs the run; null: nobody.
-  Observers(const Experiment& experiment, Checkpoints* checkpoints, chaos::Agent* faults)
-      : check(experiment.loss_scale != nullptr) {
+  // `checkpoints`, `weights`: null where none are written. `faults`: who disturbs the run; null:
+  // nobody.
+  Observers(const RunSetup& setup, const RunChecks& checks, Checkpoints* checkpoints,
+            HfExport* weights, chaos::Agent* faults)
+      : check(setup.loss_scale != nullptr) {
     if (faults != nullptr) {
-      faults->takes_part_in(experiment.data.get());
+      faults->takes_part_in(setup.data.get());
       before.push_back(faults);
     }
-    if (experiment.account) before.push_back(&alone.emplace(experiment.plans()));
-    if (experiment.check) before.push_back(&check);
-    if (experiment.held_out_data) {
-      const Evaluation& when = experiment.evaluation;
-      const bool endless = experiment.held_out_data->tokens() == 0;
-      before.push_back(&held_out.emplace(when.every, when.batches, experiment.steps, endless));
+    if (setup.account) before.push_back(&alone.emplace(setup.plans()));
+    if (checks.check) before.push_back(&check);
+    if (setup.held_out_data) {
+      const Evaluation& when = checks.evaluation;
+      const bool endless = setup.held_out_data->tokens() == 0;
+      before.push_back(&held_out.emplace(when.every, when.batches, setup.steps, endless));
     }
-    for (const auto& observer : experiment.observers) own.push_back(observer.get());
-    if (experiment.stops_on_nan) after.push_back(&not_finite);
-    if (const auto every = experiment.check_every) after.push_back(&replicas.emplace(every));
+    for (const auto& observer : checks.observers) own.push_back(observer.get());
+    if (checks.stops_on_nan) after.push_back(&not_finite);
+    if (const auto every = checks.check_every) after.push_back(&replicas.emplace(every));
     if (checkpoints != nullptr) after.push_back(checkpoints);
-    if (experiment.exporter) after.push_back(&exporter.emplace(*experiment.exporter));
+    if (weights != nullptr) after.push_back(&exporter.emplace(*weights));
   }
   // `of_steps` record a step before the script's observers see it, and `of_numbers` what these have
   // added to it.

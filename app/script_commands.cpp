@@ -261,7 +261,7 @@ namespace {
     HostOptions options = arguments.host;
     options.instead = [&](const std::vector<Experiment>& experiments) {
       try {
-        for (const Experiment& each : experiments)
+        for (const auto& each : experiments)
           if (train_as != "compare" || each.plan->ranks() > 1)
             ranks_of_processes(each.plan->ranks(), arguments.processes.processes, each.plan->mix());
       } catch (const Error& error) {

@@ -211,11 +211,11 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
 // Adds to each listed plan what other software is told to run it; returns the first's for `as`.
 std::string add_elsewhere(const Json& table, const SearchRequest& request, const std::string& as,
                           Json& best) {
-  const PlanRequest& plan = request.base.plan->request;
+  const PlanRequest& plan = request.base->request;
   const Json searched = {{"model", table.value("model", Json::object())},
                          {"batch", plan.batch},
                          {"sequence", plan.sequence},
-                         {"layers", request.base.plan->graph->layers},
+                         {"layers", request.base->graph->layers},
                          {"precision", name_of(plan.precision)}};
   const Json written = from_library("search_as", {{"best", best}, {"searched", searched}});
   for (std::size_t n = 0; n < best.size(); ++n) {

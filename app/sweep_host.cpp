@@ -86,10 +86,10 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   program.files = script_;
   program.force = options_.force;
   if (judged) return each_plan(sweep, go, program, train_as, function);
-  program.train = [this](const Experiment& experiment) {
+  program.train = [this](const auto& experiment) {
     return run_train(experiment, script_, output_, plugins_);
   };
-  program.plan = [](const Experiment& experiment) { return run_plan_verb(experiment); };
+  program.plan = [](const auto& experiment) { return run_plan_verb(experiment); };
   program.say = [this](const std::string& text) { output_.note(text); };
   program.emit = [this](const Json& row) { output_.result(row); };
   program.again = sweeping_.again;

@@ -43,9 +43,12 @@
 #include "script/priced_for.h"
 
 namespace mw {
-const Machine& machine_here(const Experiment& experiment) {
-  return experiment.device == at::kCPU ? measured_machine() : this_machine();
+const Machine& machine_here(const RunSetup& setup) {
+  return setup.device == at::kCPU ? measured_machine() : this_machine();
 }
+
+PricedFor::PricedFor(const RunRequest& asked, const RunSetup& setup)
+    : cluster_(machine_of(asked)), machine_(cluster_ ? cluster_.get() : &machine_here(setup)) {}
 
 namespace {
 
@@ -92,12 +95,13 @@ std::string comparison(const Measurements& measured, const Prediction& predicted
   return table.text("  ");
 }
 
-std::string train_text(const Experiment& experiment, const Measurements& measured,
-                       const Prediction& predicted, RunStatus status) {
+std::string train_text(const RunSetup& setup, const RunOutputs& outputs,
+                       const Measurements& measured, const Prediction& predicted,
+                       RunStatus status) {
   const auto& losses = measured.losses();
-  std::string text = fmt::format("{} on {}: {} after {} of {}\n", experiment.plan->mix(),
-                                 plural(experiment.plan->ranks(), "rank"), name_of(status),
-                                 losses.size(), plural(experiment.steps, "step"));
+  std::string text = fmt::format("{} on {}: {} after {} of {}\n", setup.plan->mix(),
+                                 plural(setup.plan->ranks(), "rank"), name_of(status),
+                                 losses.size(), plural(setup.steps, "step"));
   if (!measured.reason().empty()) text += fmt::format("  {}\n", measured.reason());
   if (!losses.empty())
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
@@ -106,7 +110,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
     text += comparison(measured, predicted);
-    if (const std::string note = rows_note(*experiment.plan, measured.experts().most_rows_share());
+    if (const std::string note = rows_note(*setup.plan, measured.experts().most_rows_share());
         !note.empty())
       text += fmt::format("  {}\n", note);
     if (predicted.timed()) text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
@@ -117,7 +121,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     text += measured.check_text();
   }
-  text += files_text(experiment);
+  text += files_text(outputs);
   return text;
 }
 
@@ -130,7 +134,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine, b
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   if (advice) weigh_recompute(*experiment.plan, machine, experiment.threads, prediction);
   if (advice && !experiment.step_plans)
-    prediction.pitfalls = find_pitfalls(experiment, machine, prediction);
+    prediction.pitfalls = find_pitfalls(experiment, experiment, machine, prediction);
   if (experiment.held_out_data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.held_out_plan).step_seconds;
@@ -167,25 +171,25 @@ Prediction prediction_of_run(const Experiment& experiment) {
 }
 
 // As `plan` prints it, and what the run computes beside its steps.
-std::string plan_text(const Experiment& experiment, const Prediction& prediction) {
-  std::string text = print(*experiment.plan, prediction);
-  if (experiment.held_out_data) {
+std::string plan_text(const RunSetup& setup, const Evaluation& held_out,
+                      const std::vector<std::string>& notes, const Prediction& prediction) {
+  std::string text = print(*setup.plan, prediction);
+  if (setup.held_out_data) {
     text += fmt::format(
-        "  held out {} every {}{}\n", plural(experiment.evaluation.batches, "batch"),
-        plural(experiment.evaluation.every, "step"),
+        "  held out {} every {}{}\n", plural(held_out.batches, "batch"),
+        plural(held_out.every, "step"),
         prediction.timed()
             ? fmt::format(", {:.1f} ms predicted", 1e3 * prediction.held_out_seconds.value_or(0))
             : "");
   }
-  for (const std::string& note : experiment.notes) text += fmt::format("  note  {}\n", note);
+  for (const std::string& note : notes) text += fmt::format("  note  {}\n", note);
   return text;
 }
 
 // What the whole training takes at the predicted rate, as text, and into the result.
-std::string training_text(const Experiment& experiment, const Prediction& prediction,
-                          Json& result) {
-  if (experiment.tokens <= 0 || !prediction.timed() || prediction.devices <= 0) return "";
-  const double seconds = experiment.tokens / prediction.tokens_per_second,
+std::string training_text(const RunRequest& asked, const Prediction& prediction, Json& result) {
+  if (asked.tokens <= 0 || !prediction.timed() || prediction.devices <= 0) return "";
+  const double seconds = asked.tokens / prediction.tokens_per_second,
                hours = seconds / 3600 * prediction.ranks;
   result["training_seconds"] = seconds;
   result["device_hours"] = hours;
@@ -194,13 +198,12 @@ std::string training_text(const Experiment& experiment, const Prediction& predic
     return value < 1000 ? fmt::format("{:.3g}", value) : format_count(value);
   };
   std::string text =
-      fmt::format("  tokens  {} take {:.3g} {} on {}: {} device hours",
-                  format_count(experiment.tokens), seconds / (days ? 86400 : 3600),
-                  days ? "days" : "hours", plural(prediction.ranks, "device"), number(hours));
-  if (experiment.price > 0) {
-    result["cost"] = hours * experiment.price;
-    text += fmt::format(", {} at {} each", number(hours * experiment.price),
-                        format_number(experiment.price));
+      fmt::format("  tokens  {} take {:.3g} {} on {}: {} device hours", format_count(asked.tokens),
+                  seconds / (days ? 86400 : 3600), days ? "days" : "hours",
+                  plural(prediction.ranks, "device"), number(hours));
+  if (asked.price > 0) {
+    result["cost"] = hours * asked.price;
+    text += fmt::format(", {} at {} each", number(hours * asked.price), format_number(asked.price));
   }
   if (prediction.idle_devices() > 0)
     text += fmt::format("; the cluster's other {} not counted", prediction.idle_devices());
@@ -210,8 +213,7 @@ std::string training_text(const Experiment& experiment, const Prediction& predic
 }  // namespace
 
 PricedPlan price_plan(const Experiment& experiment, bool advice, bool traced) {
-  PricedPlan priced{machine_of(experiment), nullptr, {}};
-  priced.machine = priced.cluster ? priced.cluster.get() : &machine_here(experiment);
+  PricedPlan priced{{experiment, experiment}, {}};
   priced.prediction = prediction_of(experiment, *priced.machine, traced, advice);
   return priced;
 }
@@ -221,7 +223,8 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   const Machine& machine = *priced.machine;
   Prediction& prediction = priced.prediction;
   // A plan above it is told so below, with what would fit.
-  if (priced.cluster && experiment.memory > 0 && prediction.highest_peak() <= experiment.memory)
+  if (priced.machine.is_cluster() && experiment.memory > 0 &&
+      prediction.highest_peak() <= experiment.memory)
     prediction.limit_memory(experiment.memory);
   if (pictures.traces != nullptr)
     pictures.traces->push_back(
@@ -238,9 +241,9 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();
-  result.update(identity_of(experiment));
+  result.update(identity_of(experiment, experiment.seed));
   if (!experiment.notes.empty()) result["notes"] = experiment.notes;
-  std::string text = plan_text(experiment, prediction);
+  std::string text = plan_text(experiment, experiment.evaluation, experiment.notes, prediction);
   text += training_text(experiment, prediction, result);
   if (pictures.braids != nullptr) {
     pictures.braids->insert(pictures.braids->end(), braids.begin(), braids.end());
@@ -252,7 +255,7 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
     const std::int64_t peak = prediction.highest_peak();
     result["rank_memory_limit"] = experiment.memory;
     if (peak > experiment.memory) {
-      const std::string hint = memory_hint(experiment, /*runs=*/false);
+      const std::string hint = memory_hint(experiment, experiment, /*runs=*/false);
       result["fits"] = false;
       result["hint"] = hint;
       text += fmt::format("  does not fit: {} a rank against its limit of {}; {}\n",
@@ -264,13 +267,12 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
 }
 
 // A loop's later runs of one plan get a line: what is beside the hash and the names is as before.
-static std::string plan_note(const std::string& plan, const Experiment& experiment,
-                             Output& output) {
+static std::string plan_note(const std::string& plan, const RunRequest& asked,
+                             const RunSetup& setup, Output& output) {
   const std::size_t after_hash = std::min(plan.size(), std::size_t{21}), line = plan.find('\n');
   if (output.says_first(plan.substr(after_hash))) return plan;
   return fmt::format("{}: as above, {} seed {}", plan.substr(0, line),
-                     experiment.name == experiment.plan->mix() ? "" : experiment.name + ",",
-                     experiment.seed);
+                     asked.name == setup.plan->mix() ? "" : asked.name + ",", setup.seed);
 }
 
 namespace {
@@ -295,8 +297,7 @@ bool is_an_end(const RankFailed& error) {
 
 // Says after each step what else used the cores; empty where processes are on several machines, as
 // each of these would have to count its own.
-RunRecorder::Look core_use_of(const Experiment& experiment) {
-  const Processes* processes = experiment.processes;
+RunRecorder::Look core_use_of(const Processes* processes) {
   const bool several = processes != nullptr && processes->count() > 1;
   if (several && processes->on_this_host() < processes->count()) return {};
   struct State {
@@ -312,17 +313,17 @@ RunRecorder::Look core_use_of(const Experiment& experiment) {
 }
 
 // In a process that only carries ranks: what there is to say the first one says.
-Json carry_ranks(Experiment experiment, chaos::Agent* faults) {
-  check_machine_memory(experiment, this_device().memory);
-  const CheckpointStart start = begin_checkpoints(experiment);
+Json carry_ranks(const Experiment& experiment, RunSetup setup, chaos::Agent* faults) {
+  check_machine_memory(experiment, experiment, this_device().memory);
+  const CheckpointStart start = begin_checkpoints(experiment, setup);
   Checkpoints* checkpoints = start.checkpoints.get();
   const IfRanksHang if_ranks_hang([](const RankFailed&) { ::_exit(exit_code_of(Stage::run)); });
   const IfStuck if_stuck(
       [](const Error& error) { ::_exit(exit_code_ending_by(stuck_in_run(error))); });
-  const Observers observers(experiment, checkpoints, faults);
+  const Observers observers(experiment, experiment, checkpoints, experiment.exporter.get(), faults);
   try {
     try {
-      train(experiment, observers.all({}, {}), stop_flag());
+      train(setup, observers.all({}, {}), stop_flag());
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
     }
@@ -349,23 +350,23 @@ class SettledFirst {
 // A run in the process of rank 0: what is said of it, recorded and returned.
 class TrainVerb {
  public:
-  TrainVerb(const Experiment& experiment, Experiment limited, const ScriptFiles& script,
-            Output& output, PluginRegistry& plugins, const Attempt& attempt, chaos::Agent* faults)
+  TrainVerb(const Experiment& experiment, RunSetup setup, const ScriptFiles& script, Output& output,
+            PluginRegistry& plugins, const Attempt& attempt, chaos::Agent* faults)
       : experiment_(experiment),
-        limited_(std::move(limited)),
+        setup_(std::move(setup)),
         output_(output),
         attempt_(attempt),
         faults_(faults),
-        forced_(check_machine_memory(experiment, this_device().memory)),
+        forced_(check_machine_memory(experiment, experiment, this_device().memory)),
         words_(stop_after_step),
-        start_(begin_checkpoints(limited_, attempt)),
-        claim_(claim_log(experiment, start_.from(), attempt)),
+        start_(begin_checkpoints(experiment, setup_, attempt)),
+        claim_(claim_log(experiment, experiment, experiment.steps, start_.from(), attempt)),
         prediction_(prediction_of_run(experiment)),
-        plan_(plan_text(experiment, prediction_)),
+        plan_(plan_text(experiment, experiment.evaluation, experiment.notes, prediction_)),
         origin_{script.text, &script.loaded,
-                experiment.log.empty() ? Json() : machine_json(experiment, plugins), attempt.mark(),
-                claim_.stays()},
-        folder_(limited_, origin_, plan_) {
+                experiment.log.empty() ? Json() : machine_json(*experiment.plan, plugins),
+                attempt.mark(), claim_.stays()},
+        folder_(experiment, experiment.resolved, setup_.goes_on, origin_, plan_) {
     begin();
     measured_.emplace(experiment, prediction_, origin_, checkpoints());
     measured_->started_again(attempt);
@@ -420,10 +421,11 @@ class TrainVerb {
   }
 
   void begin() {
-    output_.note(plan_note(plan_, experiment_, output_));
+    output_.note(plan_note(plan_, experiment_, experiment_, output_));
     folder_.say(plan_);
     note(forced_, true);
-    for (const auto& text : {claim_.note(), trace_note(experiment_), begin_export(experiment_)})
+    for (const auto& text : {claim_.note(), trace_note(experiment_, experiment_, experiment_.log),
+                             begin_export(experiment_.exporter.get())})
       note(text);
     for (const std::string& text : start_.lost) note(text, true);
     for (const std::string& text : start_.notes) note(text);
@@ -435,8 +437,8 @@ class TrainVerb {
     result.update(measured_->result(status));
     result["plan"] = plan_;
     if (!experiment_.notes.empty()) result["notes"] = experiment_.notes;
-    result["text"] = train_text(experiment_, *measured_, prediction_, status);
-    if (exported_) add_export(experiment_, result);
+    result["text"] = train_text(experiment_, experiment_, *measured_, prediction_, status);
+    if (exported_) add_export(*experiment_.exporter, result);
     return result;
   }
 
@@ -527,10 +529,11 @@ class TrainVerb {
     recorder_.emplace(
         [this](const StepReport& report, const CoreUse& use,
                const std::optional<HeldOut>& held_out) { show(report, use, held_out); },
-        core_use_of(experiment_), [this] { measured_->flush_if_due(); });
-    OwnMetrics own_metrics(experiment_);
+        core_use_of(experiment_.processes), [this] { measured_->flush_if_due(); });
+    OwnMetrics own_metrics(experiment_.loss_scale != nullptr);
     RecordMetrics metrics(*recorder_, *measured_);
-    const Observers observers(experiment_, checkpoints(), faults_);
+    const Observers observers(experiment_, experiment_, checkpoints(), experiment_.exporter.get(),
+                              faults_);
     const SettledFirst before_observers_go(*recorder_);  // accounts of steps read `observers.alone`
     if (checkpoints() != nullptr)
       checkpoints()->before_copies([this] {
@@ -540,8 +543,7 @@ class TrainVerb {
     measured_->hold_accounts_to(observers.alone ? &*observers.alone : nullptr);
     TrainOutcome outcome;
     try {
-      outcome =
-          train(limited_, observers.all({&*recorder_, &own_metrics}, {&metrics}), stop_flag());
+      outcome = train(setup_, observers.all({&*recorder_, &own_metrics}, {&metrics}), stop_flag());
       recorder_->drain();
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
@@ -550,7 +552,8 @@ class TrainVerb {
       attempt_.failed(error.problems().front(), measured_->steps());
     }
     if (checkpoints() != nullptr) checkpoints()->complete();
-    if (outcome.steps > 0) exported_ = finish_export(experiment_, outcome.interrupted);
+    if (outcome.steps > 0)
+      exported_ = finish_export(experiment_.exporter.get(), outcome.interrupted);
     for (const auto& progress : shown_) progress->finish();
     shown_.clear();
     for (const auto& [text, failed] : measured_->take_checkpoints()) note(text, failed);
@@ -566,7 +569,7 @@ class TrainVerb {
   }
 
   const Experiment& experiment_;
-  Experiment limited_;  // with the hint for a rank that comes to its limit of memory
+  RunSetup setup_;  // the experiment's, with where it begins and the hint for its limit of memory
   Output& output_;
   const Attempt& attempt_;
   chaos::Agent* const faults_;
@@ -592,11 +595,11 @@ Json run_train(const Experiment& experiment, const ScriptFiles& script, Output& 
   if (experiment.account && experiment.log.empty())
     throw Error(Stage::options, "option.needs", "account", "account: it is written to the run file",
                 "name one: log = \"runs/NAME.h5\"");
-  Experiment limited = experiment;
-  if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
+  RunSetup setup = experiment;
+  if (experiment.memory > 0) setup.memory_hint = check_memory_limit(experiment, experiment);
   if (experiment.processes != nullptr && !experiment.processes->first())
-    return carry_ranks(std::move(limited), faults);
-  return TrainVerb(experiment, std::move(limited), script, output, plugins, attempt, faults).run();
+    return carry_ranks(experiment, std::move(setup), faults);
+  return TrainVerb(experiment, std::move(setup), script, output, plugins, attempt, faults).run();
 }
 
 }  // namespace mw

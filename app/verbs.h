@@ -9,6 +9,7 @@
 #include "app/chrome_trace.h"
 #include "app/output.h"
 #include "app/script_files.h"
+#include "check/compare.h"
 #include "launch/restarts.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/json.h"
@@ -30,7 +31,18 @@ Json run_train(const Experiment& experiment, const ScriptFiles& script, Output& 
                PluginRegistry& plugins, const Attempt& attempt = {},
                chaos::Agent* faults = nullptr);
 // This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
-const Machine& machine_here(const Experiment& experiment);
+const Machine& machine_here(const RunSetup& setup);
+// What the request's plans are priced for: the cluster that it names, else machine_here().
+class PricedFor {
+ public:
+  PricedFor(const RunRequest& asked, const RunSetup& setup);
+  const Machine& operator*() const { return *machine_; }
+  bool is_cluster() const { return cluster_ != nullptr; }
+
+ private:
+  std::unique_ptr<Machine> cluster_;  // null: this machine
+  const Machine* machine_;
+};
 
 // What is kept of plans beside their results, where it is given.
 struct PlanPictures {
@@ -41,8 +53,7 @@ struct PlanPictures {
 // What `plan` predicts of an experiment: on the cluster that it names, else on this machine, which
 // is measured before its first prediction; no seconds of GPUs of which nobody knows anything.
 struct PricedPlan {
-  std::unique_ptr<Machine> cluster;  // null: this machine
-  const Machine* machine = nullptr;
+  PricedFor machine;
   Prediction prediction;
 };
 // `advice`: with what other plans and less recompute would gain; `traced`: with the times of
@@ -50,12 +61,12 @@ struct PricedPlan {
 PricedPlan price_plan(const Experiment& experiment, bool advice, bool traced = false);
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures = {});
 // Writes tokens, labels and logits of the first batch into a safetensors file.
-Json run_logits(const Experiment& experiment, const std::string& file);
+Json run_logits(const RunRequest& asked, const RunSetup& setup, const std::string& file);
 // Status "interrupted" and no verdict if the user stopped it.
-Json run_verify(const Experiment& experiment, Output& output);
+Json run_verify(const RunRequest& asked, const RunSetup& setup, Output& output);
 // Verdict "proved", "proved, except: …" or "refused" (prove/prove.h). `strict`: collectives block
 // until all have come, and what could not be tried is refused.
-Json run_prove(const Experiment& experiment, bool strict);
+Json run_prove(const RunRequest& asked, const RunSetup& setup, bool strict);
 
 // Status "interrupted" if the user stopped it: what is there are the best so far.
 // `as`: the software whose flags the text ends with; empty: none.
@@ -65,15 +76,15 @@ Json run_search(const Json& table, const ReadContext& context, const std::string
 // Throws Error with all that a and b do not share and must. Status "interrupted" and no verdict if
 // the user stopped it. The key "text" is the summary for people. `output` is told where a function
 // of a script is stuck while it trains, which ends the process.
-Json run_compare(const Experiment& a, const Experiment& b, Output& output);
+Json run_compare(const ComparedRun& a, const ComparedRun& b, Output& output);
 
 // Before a run, in the process that has rank 0: makes room for the export, if there is one. Returns
 // what is to be said of it, which may be nothing. Throws as HfExport::begin.
-std::string begin_export(const Experiment& experiment);
+std::string begin_export(HfExport* exporter);
 // After it: gives the folder its name. False if there is no export, or if the run was interrupted
 // and the folder has an earlier one, which may be of all steps.
-bool finish_export(const Experiment& experiment, bool interrupted);
+bool finish_export(HfExport* exporter, bool interrupted);
 // Says in a result, and in its text, where the weights are.
-void add_export(const Experiment& experiment, Json& result);
+void add_export(const HfExport& exporter, Json& result);
 
 }  // namespace mw

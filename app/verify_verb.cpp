@@ -18,13 +18,13 @@
 
 namespace mw {
 
-// Verifies the experiment. Where its steps differ, each of their plans by itself until one is not
+// Verifies a run. Where its steps differ, each of their plans by itself until one is not
 // equal; if all are, the outcome with the largest error.
-static VerifyOutcome verify_all(const Experiment& experiment) {
-  if (!experiment.step_plans) return verify(experiment, 3, 1e-10, stop_flag());
+static VerifyOutcome verify_all(const RunSetup& setup) {
+  if (!setup.step_plans) return verify(setup, 3, 1e-10, stop_flag());
   VerifyOutcome worst;
-  for (const auto& plan : experiment.step_plans->plans) {
-    Experiment one = experiment;
+  for (const auto& plan : setup.step_plans->plans) {
+    RunSetup one = setup;
     one.plan = plan;
     one.step_plans = nullptr;
     VerifyOutcome outcome = verify(one, 3, 1e-10, stop_flag());
@@ -34,29 +34,30 @@ static VerifyOutcome verify_all(const Experiment& experiment) {
   return worst;
 }
 
-Json run_verify(const Experiment& experiment, Output& output) {
-  check_thread_ranks(*experiment.plan, experiment.processes);
-  const std::string forced = check_verify_memory(experiment, this_device().memory);
+Json run_verify(const RunRequest& asked, const RunSetup& setup, Output& output) {
+  const Plan& plan = *setup.plan;
+  check_thread_ranks(plan, setup.processes);
+  const std::string forced = check_verify_memory(asked, setup, this_device().memory);
   if (!forced.empty()) output.warn(forced);
   const VerifyOutcome outcome = [&] {
     const IfStuck if_stuck([&](const Error& error) { end_stuck(stuck_in_run(error), output); });
-    return verify_all(experiment);
+    return verify_all(setup);
   }();
   Json result;
   result["kind"] = "verify";
   result["status"] = name_of(outcome.interrupted ? RunStatus::interrupted : RunStatus::done);
   if (outcome.interrupted) {
     result["verdict"] = nullptr;
-    result["plan"] = experiment.plan->mix();
-    result["plan_hash"] = experiment.plan->hash();
-    result.update(identity_of(experiment));
-    result["text"] = describe(outcome, experiment.plan->mix());
+    result["plan"] = plan.mix();
+    result["plan_hash"] = plan.hash();
+    result.update(identity_of(asked, setup.seed));
+    result["text"] = describe(outcome, plan.mix());
     return result;
   }
   result["verdict"] = verdict_of(outcome);
-  result["plan"] = experiment.plan->mix();
-  result["plan_hash"] = experiment.plan->hash();
-  result.update(identity_of(experiment));
+  result["plan"] = plan.mix();
+  result["plan_hash"] = plan.hash();
+  result.update(identity_of(asked, setup.seed));
   result["precision"] = "fp64";
   result["max_relative_error"] = {
       {"loss", outcome.loss}, {"gradients", outcome.gradients}, {"parameters", outcome.parameters}};
@@ -66,14 +67,13 @@ Json run_verify(const Experiment& experiment, Output& output) {
   const std::string note = note_of(outcome);
   result["note"] = note.empty() ? Json() : Json(note);
   result["steps"] = outcome.steps;
-  std::string text = describe(outcome, experiment.plan->mix());
-  if (experiment.step_plans) {
-    result["plans"] = experiment.step_plans->plans.size();
-    text +=
-        fmt::format("  of its steps' {}, {}\n",
-                    plural(static_cast<std::int64_t>(experiment.step_plans->plans.size()), "plan"),
-                    outcome.equal ? "each by itself; this is the worst"
-                                  : "this is the first that is not equal");
+  std::string text = describe(outcome, plan.mix());
+  if (setup.step_plans) {
+    result["plans"] = setup.step_plans->plans.size();
+    text += fmt::format("  of its steps' {}, {}\n",
+                        plural(static_cast<std::int64_t>(setup.step_plans->plans.size()), "plan"),
+                        outcome.equal ? "each by itself; this is the worst"
+                                      : "this is the first that is not equal");
   }
   result["text"] = text;
   return result;

@@ -26,11 +26,11 @@ bool same_number(double a, double b) {
 
 Priced priced(Experiment experiment) {
   Priced made{std::move(experiment), {}};
-  const Experiment& e = made.experiment;
+  const auto& e = made.experiment;
   PricedPlan plan = price_plan(e, /*advice=*/false);
   made.prediction = std::move(plan.prediction);
-  if (plan.cluster && e.memory > 0) made.prediction.limit_memory(e.memory);
-  if (!plan.cluster && e.memory > 0 && made.prediction.highest_peak() > e.memory)
+  if (plan.machine.is_cluster() && e.memory > 0) made.prediction.limit_memory(e.memory);
+  if (!plan.machine.is_cluster() && e.memory > 0 && made.prediction.highest_peak() > e.memory)
     made.prediction.fits = false;
   return made;
 }

@@ -62,15 +62,16 @@ void refuse(Planned& planned, const Error& error) {
 }
 
 // What a run would be refused for before its ranks start.
-void check_memory(const Experiment& experiment, std::int64_t limit, Planned& planned) {
+void check_memory(const RunRequest& asked, const RunSetup& setup, std::int64_t limit,
+                  Planned& planned) {
   const std::int64_t machine = this_device().memory;
   const std::int64_t available = limit > 0 ? std::min(limit, machine) : machine;
   try {
-    check_thread_ranks(*experiment.plan);
+    check_thread_ranks(*setup.plan);
     // Memory of accelerators is asked for by the cell's own process, which alone opens them.
-    if (experiment.device == at::kCPU && planned.memory > available)
-      check_machine_memory(experiment, available);
-    if (experiment.memory > 0 && planned.peak > experiment.memory) check_memory_limit(experiment);
+    if (setup.device == at::kCPU && planned.memory > available)
+      check_machine_memory(asked, setup, available);
+    if (setup.memory > 0 && planned.peak > setup.memory) check_memory_limit(asked, setup);
   } catch (const Error& error) {
     refuse(planned, error);
   }
@@ -80,14 +81,14 @@ void check_memory(const Experiment& experiment, std::int64_t limit, Planned& pla
 class PlannedOnce {
  public:
   // Nothing if no cell had the plan.
-  std::optional<Planned> find(const Experiment& experiment) {
-    const auto known = planned_.find(experiment.plan.get());
-    if (known == planned_.end() || known->second.plan.lock() != experiment.plan) return {};
+  std::optional<Planned> find(const std::shared_ptr<const Plan>& plan) {
+    const auto known = planned_.find(plan.get());
+    if (known == planned_.end() || known->second.plan.lock() != plan) return {};
     return known->second.planned;
   }
-  void keep(const Experiment& experiment, const Planned& planned) {
+  void keep(const std::shared_ptr<const Plan>& plan, const Planned& planned) {
     if (planned_.size() == most) planned_.clear();
-    planned_[experiment.plan.get()] = {experiment.plan, planned};
+    planned_[plan.get()] = {plan, planned};
   }
 
  private:
@@ -99,7 +100,7 @@ class PlannedOnce {
   std::unordered_map<const Plan*, Known> planned_;
 };
 
-void look_at(const Experiment& experiment, std::int64_t limit, const PredictExperiment& predict_it,
+void look_at(const Experiment& experiment, std::int64_t limit, const ExperimentVerb& predict_it,
              Planned& planned) {
   const Plan& plan = *experiment.plan;
   planned.mix = plan.mix();
@@ -117,7 +118,7 @@ void look_at(const Experiment& experiment, std::int64_t limit, const PredictExpe
   const std::int64_t threads =
       static_cast<std::int64_t>(threads_of_rank(plan.ranks(), experiment.threads)) * plan.ranks();
   planned.cores = static_cast<int>(std::min<std::int64_t>(core_count(), threads));
-  check_memory(experiment, limit, planned);
+  check_memory(experiment, experiment, limit, planned);
 }
 
 // Bytes of a run file, about: its tables as they are made, and their rows.
@@ -127,9 +128,10 @@ constexpr double checkpoint_bytes_a_second = 5e8;
 constexpr std::int64_t state_bytes = 12;  // of a parameter: two moments and a master in fp32
 
 // What the run does beside its steps, and what it writes.
-void look_beside(const Experiment& experiment, Planned& planned) {
-  const Plan& plan = *experiment.plan;
-  const std::int64_t steps = experiment.steps, ranks = plan.ranks(), parts = plan.microbatches;
+void look_beside(const RunSetup& setup, const Checkpointing& kept, const Evaluation& evaluation,
+                 Planned& planned) {
+  const Plan& plan = *setup.plan;
+  const std::int64_t steps = setup.steps, ranks = plan.ranks(), parts = plan.microbatches;
   planned.beside_seconds = 0;
   planned.file_bytes =
       bytes_of_a_file + steps * ranks * (bytes_of_a_step + parts * bytes_of_an_action);
@@ -137,43 +139,43 @@ void look_beside(const Experiment& experiment, Planned& planned) {
   for (const Program& program : plan.programs)
     for (const Segment& segment : program.segments)
       works += static_cast<std::int64_t>(segment.code.size());
-  const auto traced = static_cast<std::int64_t>(experiment.trace.size()) + 1;  // the predicted too
+  const auto traced = static_cast<std::int64_t>(setup.trace.size()) + 1;  // the predicted too
   planned.trace_bytes =
       traced * works * parts * ranks / std::max(1, plan.stages()) * bytes_of_a_traced_work;
   const auto times = [&](std::int64_t every) { return every > 0 ? (steps - 1) / every + 1 : 1; };
-  if (const Checkpointing& kept = experiment.checkpoint; !kept.path.empty()) {
+  if (!kept.path.empty()) {
     const std::int64_t count = times(kept.every);
     const std::int64_t bytes =
         plan.graph->parameter_count() * (bytes_of(plan.request.precision) + state_bytes);
     planned.file_bytes += bytes * (kept.keep > 0 ? std::min(kept.keep, count) : count);
     planned.beside_seconds += static_cast<double>(bytes * count) / checkpoint_bytes_a_second;
   }
-  if (experiment.held_out_data) {
+  if (setup.held_out_data) {
     planned.beside_seconds +=
-        static_cast<double>(times(experiment.evaluation.every) * experiment.evaluation.batches) *
-        predict(*experiment.held_out_plan, measured_machine(), experiment.threads).step_seconds;
+        static_cast<double>(times(evaluation.every) * evaluation.batches) *
+        predict(*setup.held_out_plan, measured_machine(), setup.threads).step_seconds;
   }
 }
 
 Planned planned_alone(const Cell& cell, const ReadContext& context, std::int64_t limit,
-                      const PredictExperiment& predict_it, PlannedOnce& once) {
+                      const ExperimentVerb& predict_it, PlannedOnce& once) {
   Planned planned;
   try {
     const Experiment experiment = experiment_of(cell, context);
     const bool apart = experiment.held_out_data != nullptr;  // its time is predicted too
-    const auto known = apart ? std::nullopt : once.find(experiment);
+    const auto known = apart ? std::nullopt : once.find(experiment.plan);
     if (known) planned = *known;
-    planned.hash = hash_of(cell, experiment);
+    planned.hash = hash_of(cell, experiment.hash);
     planned.hash_without_seed = experiment.hash_without_seed;
     planned.steps = experiment.steps;
     if (known) {
-      look_beside(experiment, planned);
-      if (predict_it) planned.prediction.update(identity_of(experiment));
+      look_beside(experiment, experiment.checkpoint, experiment.evaluation, planned);
+      if (predict_it) planned.prediction.update(identity_of(experiment, experiment.seed));
       return planned;
     }
     look_at(experiment, limit, predict_it, planned);
-    look_beside(experiment, planned);
-    if (!apart) once.keep(experiment, planned);
+    look_beside(experiment, experiment.checkpoint, experiment.evaluation, planned);
+    if (!apart) once.keep(experiment.plan, planned);
   } catch (const Error& error) {
     const auto& problems = error.problems();
     const bool planner = std::all_of(problems.begin(), problems.end(),
@@ -192,7 +194,7 @@ Planned planned_alone(const Cell& cell, const ReadContext& context, std::int64_t
 }
 
 Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t limit,
-                  const PredictExperiment& predict_it, PlannedOnce& once) {
+                  const ExperimentVerb& predict_it, PlannedOnce& once) {
   Planned planned = planned_alone(cell, context, limit, predict_it, once);
   std::vector<Problem> said = planned.wrong;
   said.push_back({Stage::plan, "", "", planned.refused, ""});
@@ -214,12 +216,12 @@ Experiment experiment_of(const Cell& cell, const ReadContext& context) {
   return read_experiment(cell.table, context);
 }
 
-std::string hash_of(const Cell& cell, const Experiment& experiment) {
-  return cell.repeat > 0 ? fmt::format("{}.{}", experiment.hash, cell.repeat) : experiment.hash;
+std::string hash_of(const Cell& cell, const std::string& hash) {
+  return cell.repeat > 0 ? fmt::format("{}.{}", hash, cell.repeat) : hash;
 }
 
 std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContext& given,
-                                std::int64_t limit, const PredictExperiment& predict) {
+                                std::int64_t limit, const ExperimentVerb& predict) {
   PlanMemo memo;
   PlannedOnce once;
   ReadContext context = given;

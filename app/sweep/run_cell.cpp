@@ -48,7 +48,7 @@ void run_cell(const SweepTable& sweep, const CellOrder& order, const SweepProgra
     if (!order.traces) own.table["trace"] = Json::array();
     own.table["overwrite"] = true;  // the folder is this cell's: its script lies there already
     const Experiment experiment = experiment_of(own, program.context);
-    if (const std::string hash = hash_of(own, experiment); hash != order.hash) {
+    if (const std::string hash = hash_of(own, experiment.hash); hash != order.hash) {
       throw Error(Stage::script, "sweep.changed", "",
                   fmt::format("the script makes another experiment of {} when it is run again "
                               "({}, not {})",

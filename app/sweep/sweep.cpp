@@ -49,8 +49,8 @@ class Sweep {
     cells_ = cells_for(sweep, program);
     select();
     const bool predicts = go.predict || sweep.predict;
-    planned_ = plan_cells(cells_, program.context, go.memory,
-                          predicts ? program.plan : PredictExperiment{});
+    planned_ =
+        plan_cells(cells_, program.context, go.memory, predicts ? program.plan : ExperimentVerb{});
     check_planned(cells_, planned_);
     std::set<std::string> faults;
     for (const Planned& planned : planned_)

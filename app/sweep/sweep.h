@@ -8,6 +8,7 @@
 
 #include "app/script_files.h"
 #include "app/sweep/grid.h"
+#include "app/sweep/planned.h"
 #include "app/sweep/table.h"
 #include "script/read_experiment.h"
 
@@ -26,8 +27,8 @@ struct SweepProgram {
   ScriptFiles files;
   bool force = false;
   // Trains, and returns the result as mw.train has it.
-  std::function<Json(const Experiment&)> train;
-  std::function<Json(const Experiment&)> plan;
+  ExperimentVerb train;
+  ExperimentVerb plan;
   std::function<void(const std::string&)> say;  // for people: on stderr
   std::function<void(const Json&)> emit;        // a cell's row, once it is final
   Json again;  // what a cell's process must be given to run the script in the same way

@@ -47,7 +47,7 @@ std::int64_t choices_apart(const at::Tensor& x, const at::Tensor& y) {
 
 class Comparison {
  public:
-  Comparison(const RunRequest& a, const RunRequest& b, std::int64_t steps,
+  Comparison(const RunSetup& a, const RunSetup& b, std::int64_t steps,
              const std::atomic<bool>* stop)
       : a_(a), b_(b), steps_(steps), stop_(stop), judge_(*a.plan->graph) {}
 
@@ -60,7 +60,7 @@ class Comparison {
       b = side(b_, end);
     });
     if (a_.processes != nullptr && !a_.processes->first()) {
-      for (const RunRequest* each : {&a_, &b_})
+      for (const RunSetup* each : {&a_, &b_})
         record_mix(*each, [](const TensorKey&, const WholeTensor&) {});
       return {};
     }
@@ -172,7 +172,7 @@ class Comparison {
         d.parameter ? whole.stored : distance(whole.numbers, reference_.at(d.made)) + whole.spread;
   }
 
-  std::vector<StepOutcome> record(const RunRequest& experiment, const Plan& plan,
+  std::vector<StepOutcome> record(const RunSetup& experiment, const Plan& plan,
                                   const std::atomic<bool>* stop,
                                   const Recorder::Complete& complete) {
     Recorder recorder(plan, complete, experiment.processes);
@@ -183,7 +183,7 @@ class Comparison {
   }
 
   // Records a or b, whose ranks may be in several processes.
-  std::vector<StepOutcome> record_mix(const RunRequest& experiment,
+  std::vector<StepOutcome> record_mix(const RunSetup& experiment,
                                       const Recorder::Complete& complete) {
     if (experiment.plan->ranks() > 1) return record(experiment, *experiment.plan, stop_, complete);
     std::vector<StepOutcome> outcomes;
@@ -196,7 +196,7 @@ class Comparison {
   std::vector<StepOutcome> run_reference(const std::atomic<bool>* stop) {
     const Graph& graph = *a_.plan->graph;
     const auto one = one_rank_in(*a_.plan, Precision::fp64);
-    RunRequest plain = a_;
+    RunSetup plain = a_;
     plain.loss_scale = nullptr;
     return record(plain, *one, stop, [&](const TensorKey& key, const WholeTensor& whole) {
       Differences& d = judge_.tensors[key];
@@ -211,7 +211,7 @@ class Comparison {
 
   // What one rank in the plan's precision makes of each tensor;
   // measured once for a and b if they agree in it.
-  Side side(const RunRequest& experiment, const std::atomic<bool>* stop) {
+  Side side(const RunSetup& experiment, const std::atomic<bool>* stop) {
     const Plan& plan = *experiment.plan;
     Side side;
     const bool exact = plan.request.precision == Precision::fp64;
@@ -234,8 +234,8 @@ class Comparison {
     return side;
   }
 
-  const RunRequest& a_;
-  const RunRequest& b_;
+  const RunSetup& a_;
+  const RunSetup& b_;
   const std::int64_t steps_;
   const std::atomic<bool>* stop_;
   Judge judge_;
@@ -245,7 +245,7 @@ class Comparison {
 
 }  // namespace
 
-CompareOutcome compare(const RunRequest& a, const RunRequest& b, std::int64_t steps,
+CompareOutcome compare(const RunSetup& a, const RunSetup& b, std::int64_t steps,
                        const std::atomic<bool>* stop) try {
   for (const RunSetup* each : {&a, &b})  // one rank runs in the first process
     check_thread_ranks(*each->plan, each->plan->ranks() == 1 ? nullptr : each->processes);

@@ -84,15 +84,21 @@ struct CompareOutcome {
   std::int64_t moved_choices = 0;  // of experts, by tokens, that differ between a and b
 };
 
+// One of the two runs that are compared.
+struct ComparedRun {
+  const RunRequest& asked;
+  const RunSetup& setup;
+};
+
 // What differs between the two beside plan, microbatches, recompute and precision, added to
 // `problems`, all at once and with the values.
-void check_comparable(const RunRequest& a, const RunRequest& b, std::int64_t steps,
+void check_comparable(const ComparedRun& a, const ComparedRun& b, std::int64_t steps,
                       Problems& problems);
 
 // Throws Error (plan) for more ranks than threads, Error (run) if a rank fails. `stop`: set to end
 // after the current step. Every process of the experiments calls it; the outcome is the first
 // one's, on others there is none.
-CompareOutcome compare(const RunRequest& a, const RunRequest& b, std::int64_t steps = 2,
+CompareOutcome compare(const RunSetup& a, const RunSetup& b, std::int64_t steps = 2,
                        const std::atomic<bool>* stop = nullptr);
 
 // "the output of layers.0.attention_add (from …), step 0: 1.2e-01, bound 3.4e-06", for people.
@@ -103,6 +109,6 @@ std::string advice(const CompareOutcome& outcome, const TensorDifference& d);
 // parts.
 std::string note_of(const CompareOutcome& outcome);
 // The verdict and a table, for people.
-std::string describe(const CompareOutcome& outcome, const RunRequest& a, const RunRequest& b);
+std::string describe(const CompareOutcome& outcome, const Plan& a, const Plan& b);
 
 }  // namespace mw

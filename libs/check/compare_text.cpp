@@ -53,9 +53,8 @@ void add_row(TextTable& table, const std::string& name, const TensorDifference& 
              fmt::format("{:.2g}", d.ratio())});
 }
 
-std::string name_of_sides(const RunRequest& a, const RunRequest& b, const CompareOutcome& o) {
-  return fmt::format("a: {} in {}; b: {} in {}", a.plan->mix(), o.precision_a, b.plan->mix(),
-                     o.precision_b);
+std::string name_of_sides(const Plan& a, const Plan& b, const CompareOutcome& o) {
+  return fmt::format("a: {} in {}; b: {} in {}", a.mix(), o.precision_a, b.mix(), o.precision_b);
 }
 
 Json value_at(const Json& table, const char* key) {
@@ -87,7 +86,7 @@ std::string ops_of(const Json& made_of) {
 
 }  // namespace
 
-void check_comparable(const RunRequest& a, const RunRequest& b, std::int64_t steps,
+void check_comparable(const ComparedRun& a, const ComparedRun& b, std::int64_t steps,
                       Problems& problems) {
   const auto differ = [&](const std::string& key, const std::string& of_a, const std::string& of_b,
                           const std::string& hint) {
@@ -100,7 +99,7 @@ void check_comparable(const RunRequest& a, const RunRequest& b, std::int64_t ste
     differ(key, shown(of_a), shown(of_b),
            "write one table and give a and b what differs: plan, microbatch, recompute, precision");
   };
-  const PlanRequest &x = a.plan->request, &y = b.plan->request;
+  const PlanRequest &x = a.setup.plan->request, &y = b.setup.plan->request;
   const auto model = [](const PlanRequest& request) {
     Json json = without_hidden(request.model_options.json());
     json["kind"] = request.model->name();
@@ -127,7 +126,7 @@ void check_comparable(const RunRequest& a, const RunRequest& b, std::int64_t ste
   }
   same("sequence", x.sequence, y.sequence);
   same("batch", x.batch, y.batch);
-  for (const auto& [name, side] : {std::pair("a", &a), std::pair("b", &b)}) {
+  for (const auto& [name, side] : {std::pair("a", &a.setup), std::pair("b", &b.setup)}) {
     if (!side->step_plans) continue;
     problems.add(
         Stage::options, "compare.steps", "microbatch",
@@ -135,15 +134,15 @@ void check_comparable(const RunRequest& a, const RunRequest& b, std::int64_t ste
                     name, side->step_plans->plans.size()),
         "compare with the batch and the microbatches of one of its steps");
   }
-  same("seed", a.seed, b.seed);
-  same("data", a.data_settings, b.data_settings);
-  same("weights", value_at(a.table, "weights"), value_at(b.table, "weights"));
+  same("seed", a.setup.seed, b.setup.seed);
+  same("data", a.asked.data_settings, b.asked.data_settings);
+  same("weights", value_at(a.asked.table, "weights"), value_at(b.asked.table, "weights"));
   const auto optimizer = [](const PlanRequest& request) {
     return value_at(request.step_settings, "optimizer");
   };
   same("optimizer", optimizer(x), optimizer(y));
   for (std::int64_t step = 0; step < steps; ++step) {
-    const double rate_a = a.schedule(step), rate_b = b.schedule(step);
+    const double rate_a = a.setup.schedule(step), rate_b = b.setup.schedule(step);
     if (rate_a == rate_b) continue;
     differ("schedule", fmt::format("lr {} at step {}", rate_a, step), fmt::format("{}", rate_b),
            "give both the same schedule and number of steps");
@@ -213,7 +212,7 @@ std::string note_of(const CompareOutcome& o) {
                             : "all agrees up to the first gradients that it sums");
 }
 
-std::string describe(const CompareOutcome& o, const RunRequest& a, const RunRequest& b) {
+std::string describe(const CompareOutcome& o, const Plan& a, const Plan& b) {
   if (o.interrupted) return "interrupted before there was a verdict\n";
   std::string text =
       fmt::format("{}\n{}\n", name_of_sides(a, b, o),
@@ -233,7 +232,7 @@ std::string describe(const CompareOutcome& o, const RunRequest& a, const RunRequ
     if (o.bound_ratio > 0) add_row(table, "nearest its bound", o.closest);
     text += table.text("  ");
   }
-  const Graph& graph = *a.plan->graph;
+  const Graph& graph = *a.graph;
   if (o.first) {
     const std::string more = advice(o, *o.first);
     text += fmt::format("  first to part: {}{}{}\n", describe(*o.first, graph),

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -7,27 +7,28 @@
 #include <algorithm>
 #include <set>
 
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {
 
-std::optional<StrategyChoice> made(const RunRequest& experiment, const Json& entry) {
+std::optional<StrategyChoice> made(const StrategySource& source, const Json& entry) {
   try {
-    return with_axes(experiment.make_strategy(entry));
+    return with_axes(source.make(entry));
   } catch (const Error&) {  // not such a strategy, or not with these options
     return std::nullopt;
   }
 }
 
-std::optional<StrategyChoice> changed(const RunRequest& experiment, const StrategyChoice& choice,
+std::optional<StrategyChoice> changed(const StrategySource& source, const StrategyChoice& choice,
                                       const Json& options) {
   // What was left out stays so, and follows from the rest.
   Json entry = choice.written.is_null() ? choice.options : choice.written;
   entry.update(options);
   entry["plugin"] = choice.name;
-  return made(experiment, entry);
+  return made(source, entry);
 }
 
 LighterPlan with(std::vector<StrategyChoice> strategies, std::size_t place,
@@ -37,20 +38,20 @@ LighterPlan with(std::vector<StrategyChoice> strategies, std::size_t place,
 }
 
 // What `choice`, which stands or would stand at that place, can do.
-LighterFamily family_of(const RunRequest& experiment, const std::vector<StrategyChoice>& strategies,
+LighterFamily family_of(const StrategySource& source, const std::vector<StrategyChoice>& strategies,
                         std::size_t place, const StrategyChoice& choice) {
   LighterFamily family;
   StrategyChoice lightest = choice;
   for (const Lighter& variant : lighter_of(choice)) {
     if (variant.drastic) continue;
-    if (const auto other = changed(experiment, choice, variant.options)) {
+    if (const auto other = changed(source, choice, variant.options)) {
       family.mild.push_back(with(strategies, place, *other, variant.what));
       lightest = *other;
     }
   }
   for (const Lighter& variant : lighter_of(lightest)) {
     if (!variant.drastic) continue;
-    if (const auto other = changed(experiment, lightest, variant.options))
+    if (const auto other = changed(source, lightest, variant.options))
       family.drastic.push_back(with(strategies, place, *other, variant.what, true));
   }
   return family;
@@ -84,16 +85,16 @@ std::string script_text(const StrategyChoice& choice) {
 
 // Strategies on the plugin path that are not in the plan, split that in so many ways, and have
 // lighter variants.
-std::vector<StrategyChoice> others(const RunRequest& experiment,
+std::vector<StrategyChoice> others(const StrategySource& source,
                                    const std::vector<StrategyChoice>& strategies, Role role,
                                    const Json& ways) {
   std::vector<StrategyChoice> found;
-  if (role == Role::none || !experiment.make_strategy || !experiment.strategy_names) return found;
-  for (const std::string& name : experiment.strategy_names()) {
+  if (role == Role::none || !source.make || !source.names) return found;
+  for (const std::string& name : source.names()) {
     const bool there = std::any_of(strategies.begin(), strategies.end(),
                                    [&](const StrategyChoice& c) { return c.name == name; });
     if (there) continue;
-    auto other = made(experiment, {{"plugin", name}, {"ways", ways}});
+    auto other = made(source, {{"plugin", name}, {"ways", ways}});
     if (!other || role_of(*other) != role) continue;
     const std::vector<Lighter> variants = lighter_of(*other);
     if (std::any_of(variants.begin(), variants.end(), [](const Lighter& v) { return !v.drastic; }))
@@ -132,25 +133,25 @@ std::vector<Lighter> lighter_of(const StrategyChoice& choice) {
   }
 }
 
-std::vector<LighterFamily> lighter_families(const RunRequest& experiment,
+std::vector<LighterFamily> lighter_families(const StrategySource& source,
                                             const std::vector<StrategyChoice>& strategies) {
   std::vector<LighterFamily> families;
-  if (!experiment.make_strategy) return families;
+  if (!source.make) return families;
   for (std::size_t place = 0; place < strategies.size(); ++place) {
     const StrategyChoice& choice = strategies[place];
     if (!lighter_of(choice).empty()) {
-      families.push_back(family_of(experiment, strategies, place, choice));
+      families.push_back(family_of(source, strategies, place, choice));
       continue;
     }
     if (!choice.options.contains("ways")) continue;
     for (StrategyChoice& other :
-         others(experiment, strategies, role_of(choice), choice.options.at("ways"))) {
+         others(source, strategies, role_of(choice), choice.options.at("ways"))) {
       // What both have an option for; a value of the same name may be none of the other's.
       for (const auto& [key, value] : choice.written.items()) {
         if (key == "plugin" || key == "ways" || !other.options.contains(key)) continue;
-        if (auto alike = changed(experiment, other, {{key, value}})) other = std::move(*alike);
+        if (auto alike = changed(source, other, {{key, value}})) other = std::move(*alike);
       }
-      LighterFamily family = family_of(experiment, strategies, place, other);
+      LighterFamily family = family_of(source, strategies, place, other);
       if (family.mild.empty()) continue;
       family.mild.insert(family.mild.begin(),
                          with(strategies, place, other, family.mild.front().what));
@@ -160,15 +161,15 @@ std::vector<LighterFamily> lighter_families(const RunRequest& experiment,
   return families;
 }
 
-std::vector<LighterPlan> with_data_axis(const RunRequest& experiment,
+std::vector<LighterPlan> with_data_axis(const StrategySource& source,
                                         const std::vector<StrategyChoice>& strategies, int ways) {
   std::vector<LighterPlan> plans;
   const bool stages = !strategies.empty() && splits(strategies.front(), Role::layers);
   const std::size_t place = stages ? 1 : 0;
-  for (const StrategyChoice& other : others(experiment, strategies, Role::data, ways)) {
+  for (const StrategyChoice& other : others(source, strategies, Role::data, ways)) {
     std::vector<StrategyChoice> more = strategies;
     more.insert(more.begin() + static_cast<std::ptrdiff_t>(place), other);
-    LighterFamily family = family_of(experiment, more, place, other);
+    LighterFamily family = family_of(source, more, place, other);
     if (!family.mild.empty()) plans.push_back(std::move(family.mild.back()));
   }
   return plans;

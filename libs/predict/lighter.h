@@ -26,12 +26,12 @@ struct LighterFamily {
 // The families of each strategy of the plan that has lighter variants, in the plan's order; of one
 // that says none, those of the strategies on the plugin path that split the same, over as many
 // ranks (of data parallelism that keeps all on each rank, those that keep parts).
-std::vector<LighterFamily> lighter_families(const RunRequest& experiment,
+std::vector<LighterFamily> lighter_families(const StrategySource& source,
                                             const std::vector<StrategyChoice>& strategies);
 
 // The plan with an axis of data added, of so many ways: by each strategy on the plugin path that
 // has lighter variants, as the lightest of its mild ones.
-std::vector<LighterPlan> with_data_axis(const RunRequest& experiment,
+std::vector<LighterPlan> with_data_axis(const StrategySource& source,
                                         const std::vector<StrategyChoice>& strategies, int ways);
 
 // The strategy with the axes that it asks for. Throws Error if it cannot be asked.

@@ -40,17 +40,18 @@ struct Candidate {
 
 class Search {
  public:
-  Search(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit, int most_ranks)
-      : experiment_(experiment),
+  Search(const RunRequest& asked, const Plan& plan, const Plan& needs_most, MemoryNeed limit,
+         int most_ranks)
+      : source_(asked.strategies),
+        plan_(plan),
         base_(needs_most),
-        request_(experiment.plan->request),
+        request_(plan.request),
         together_(limit.together),
         limit_(std::min(limit.bytes, predicted_need(needs_most, limit.together) - 1)),
         most_ranks_(most_ranks) {
     // A policy that the change would be asked to heed is left for what it made here.
-    if (experiment.table.contains("microbatch") && experiment.table["microbatch"].is_object()) {
+    if (asked.table.contains("microbatch") && asked.table["microbatch"].is_object())
       fixed_ = base_.microbatch;
-    }
     if (request_.recompute.fit > 0) request_.recompute.kind = RecomputePolicy::Kind::fit;
   }
 
@@ -86,7 +87,7 @@ class Search {
         for (const std::string& what : again) consider({plan, 0, what});
       }
     };
-    const std::vector<LighterFamily> families = lighter_families(experiment_, request_.strategies);
+    const std::vector<LighterFamily> families = lighter_families(source_, request_.strategies);
     std::vector<const LighterPlan*> lightest;  // of each family
     for (const LighterFamily& family : families) {
       for (const LighterPlan& plan : family.mild) consider({&plan, 0, ""});
@@ -123,8 +124,7 @@ class Search {
       return plans;
     }
     for (int ways = 2; ways <= most_thread_ranks; ways *= 2) {
-      for (LighterPlan& plan : with_data_axis(experiment_, now, ways))
-        plans.push_back(std::move(plan));
+      for (LighterPlan& plan : with_data_axis(source_, now, ways)) plans.push_back(std::move(plan));
     }
     return plans;
   }
@@ -148,9 +148,8 @@ class Search {
   // Sequences of a microbatch with which there are more of them, as even as they can be, largest
   // first; of many, each about half of the one before.
   std::vector<std::int64_t> smaller() const {
-    const Plan& plan = *experiment_.plan;
     std::vector<std::int64_t> list =
-        even_sizes(request_.batch / plan.batch_ways, base_.microbatches + 1);
+        even_sizes(request_.batch / plan_.batch_ways, base_.microbatches + 1);
     std::erase_if(list, [&](std::int64_t size) { return size >= base_.microbatch; });
     if (list.size() <= 6) return list;
     std::vector<std::int64_t> few;
@@ -196,7 +195,7 @@ class Search {
     } catch (const Error& error) {  // a strategy refuses the change
       if (ends_all(error)) throw;
     }
-    work_ += plan ? plan->work : experiment_.plan->work;
+    work_ += plan ? plan->work : plan_.work;
     ++tried_;
     if (!plan || plan->ranks() > most_ranks_) return;
     Candidate candidate{text(*plan, change), predicted_need(*plan, together_), std::move(request)};
@@ -221,7 +220,8 @@ class Search {
                        settings);
   }
 
-  const RunRequest& experiment_;
+  const StrategySource& source_;
+  const Plan& plan_;
   const Plan& base_;
   PlanRequest request_;
   const bool together_;
@@ -257,16 +257,15 @@ std::int64_t predicted_need(const Plan& plan, bool together) {
   return all.bytes();
 }
 
-MemoryHint what_fits(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
-                     int most_ranks) {
-  return Search(experiment, needs_most, limit, most_ranks).run();
+MemoryHint what_fits(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
+                     MemoryNeed limit, int most_ranks) {
+  return Search(asked, plan, needs_most, limit, most_ranks).run();
 }
 
-std::string memory_hint(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
-                        bool runs) {
-  const int ranks = experiment.plan->ranks();
-  return what_fits(experiment, needs_most, limit,
-                   runs ? most_thread_ranks : std::max(most_thread_ranks, ranks))
+std::string memory_hint(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
+                        MemoryNeed limit, bool runs) {
+  return what_fits(asked, plan, needs_most, limit,
+                   runs ? most_thread_ranks : std::max(most_thread_ranks, plan.ranks()))
       .text;
 }
 
@@ -277,9 +276,9 @@ std::string text_of(std::int64_t bytes) {
 }
 
 // The plan of its steps that needs most, and the first step that has it.
-const Plan& highest(const RunRequest& experiment, bool together, std::int64_t* step = nullptr) {
-  if (!experiment.step_plans) return *experiment.plan;
-  const StepPlans& steps = *experiment.step_plans;
+const Plan& highest(const RunSetup& setup, bool together, std::int64_t* step = nullptr) {
+  if (!setup.step_plans) return *setup.plan;
+  const StepPlans& steps = *setup.step_plans;
   std::size_t fullest = 0;
   std::int64_t need = -1;
   for (std::size_t p = 0; p < steps.plans.size(); ++p) {
@@ -295,33 +294,33 @@ const Plan& highest(const RunRequest& experiment, bool together, std::int64_t* s
   return *steps.plans[fullest];
 }
 
-// Throws Error (memory.machine); where the experiment is forced, returns the message as a note.
-std::string refuse(const RunRequest& experiment, const std::string& message,
-                   const std::string& hint) {
-  if (experiment.force) return "forced: " + message;
+// Throws Error (memory.machine); where the run is forced, returns the message as a note.
+std::string refuse(bool force, const std::string& message, const std::string& hint) {
+  if (force) return "forced: " + message;
   throw Error(Stage::plan, "memory.machine", "plan", message, hint);
 }
 
 // What the ranks on this machine need, where several machines share the ranks.
-std::int64_t on_this_host(const RunRequest& experiment, std::int64_t of_all) {
-  const Processes* processes = experiment.processes;
+std::int64_t on_this_host(const Processes* processes, std::int64_t of_all) {
   return processes == nullptr ? of_all : of_all / processes->count() * processes->on_this_host();
 }
 // What each process has by itself.
-std::int64_t copies_here(const RunRequest& experiment) {
-  return experiment.processes == nullptr ? 1 : experiment.processes->on_this_host();
+std::int64_t copies_here(const Processes* processes) {
+  return processes == nullptr ? 1 : processes->on_this_host();
 }
 
 constexpr const char* anyway = "--force (or force = true) starts it all the same";
 
-// Refuses the plan, which `why` says is too large, with a change by which it stays within `limit`.
-std::string does_not_fit(const RunRequest& experiment, const Plan& plan, const std::string& why,
-                         MemoryNeed limit) {
-  return refuse(experiment, fmt::format("plan: {} does not fit: {}", plan.mix(), why),
-                experiment.force
-                    ? ""
-                    : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
-                                  memory_hint(experiment, plan, limit, /*runs=*/true), anyway));
+// Refuses the plan, of which `needs_most` is too large as `why` says, with a change by which it
+// stays within `limit`.
+std::string does_not_fit(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
+                         const std::string& why, MemoryNeed limit) {
+  return refuse(
+      asked.force, fmt::format("plan: {} does not fit: {}", needs_most.mix(), why),
+      asked.force
+          ? ""
+          : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
+                        memory_hint(asked, plan, needs_most, limit, /*runs=*/true), anyway));
 }
 
 }  // namespace
@@ -330,22 +329,22 @@ std::int64_t predicted_peak(const Plan& plan) {
   return predicted_need(plan, /*together=*/false);
 }
 
-std::string memory_hint(const RunRequest& experiment, bool runs) {
-  return memory_hint(experiment, highest(experiment, false), {experiment.memory, false}, runs);
+std::string memory_hint(const RunRequest& asked, const RunSetup& setup, bool runs) {
+  return memory_hint(asked, *setup.plan, highest(setup, false), {setup.memory, false}, runs);
 }
 
-Ledger::LimitHint check_memory_limit(const RunRequest& experiment) {
+Ledger::LimitHint check_memory_limit(const RunRequest& asked, const RunSetup& setup) {
   std::int64_t step = 0;
-  const Plan& plan = highest(experiment, false, &step);
+  const Plan& plan = highest(setup, false, &step);
   const std::int64_t peak = predicted_peak(plan);
-  if (peak > experiment.memory) {
+  if (peak > setup.memory) {
     throw Error(
         Stage::plan, "memory.limit", "memory",
         fmt::format("memory: {} needs {} a rank ({} bytes predicted{}), the limit is {} ({} bytes)",
-                    experiment.plan->mix(), text_of(peak), peak,
-                    experiment.step_plans ? fmt::format(" in step {}", step) : "",
-                    text_of(experiment.memory), experiment.memory),
-        memory_hint(experiment, plan, {experiment.memory, false}, /*runs=*/true));
+                    setup.plan->mix(), text_of(peak), peak,
+                    setup.step_plans ? fmt::format(" in step {}", step) : "", text_of(setup.memory),
+                    setup.memory),
+        memory_hint(asked, *setup.plan, plan, {setup.memory, false}, /*runs=*/true));
   }
   return [&plan, peak](double rows_share) {
     const std::string entry = entry_for_rows(plan, rows_share);
@@ -379,13 +378,13 @@ Needs needs_of(const Plan& plan) {
 
 // Refuses a plan whose ranks in this process need more than an accelerator has, or whose tensors in
 // host memory need more than the `host` bytes of this machine.
-std::string check_accelerators(const RunRequest& experiment, std::int64_t host) {
-  const Plan& plan = highest(experiment, false);
-  const Processes* processes = experiment.processes;
+std::string check_accelerators(const RunRequest& asked, const RunSetup& setup, std::int64_t host) {
+  const Plan& plan = highest(setup, false);
+  const Processes* processes = setup.processes;
   const int here = processes == nullptr ? plan.ranks() : plan.ranks() / processes->count();
   const int first = processes == nullptr ? 0 : processes->index() * here;
   const int before = processes == nullptr ? 0 : processes->before_on_this_host() * here;
-  const Accelerators there = accelerators_of(experiment, before, here);
+  const Accelerators there = accelerators_of(setup, before, here);
   const Needs needs = needs_of(plan);
   std::map<int, std::pair<std::int64_t, int>> of_device;  // bytes, ranks
   for (int rank = 0; rank < here; ++rank) {
@@ -395,7 +394,7 @@ std::string check_accelerators(const RunRequest& experiment, std::int64_t host) 
   }
   std::pair<std::int64_t, int> most;
   for (const auto& [device, need] : of_device) most = std::max(most, need);
-  const std::int64_t in_host = on_this_host(experiment, static_cast<std::int64_t>(needs.host));
+  const std::int64_t in_host = on_this_host(processes, static_cast<std::int64_t>(needs.host));
   if (most.first <= there.bytes && in_host <= host) return "";
   const std::string what =
       most.first > there.bytes
@@ -403,45 +402,48 @@ std::string check_accelerators(const RunRequest& experiment, std::int64_t host) 
                         plural(most.second, "rank"), text_of(most.first), text_of(there.bytes))
           : fmt::format("ranks here keep {} in host memory, and there are {}", text_of(in_host),
                         text_of(host));
-  return does_not_fit(experiment, plan, what, {there.bytes / std::max(most.second, 1), false});
+  return does_not_fit(asked, *setup.plan, plan, what,
+                      {there.bytes / std::max(most.second, 1), false});
 }
 
 }  // namespace
 
-std::string check_machine_memory(const RunRequest& experiment, std::int64_t available) {
-  if (experiment.device != at::kCPU) return check_accelerators(experiment, available);
-  const Plan& plan = highest(experiment, true);
-  const std::int64_t need = on_this_host(experiment, predicted_need(plan, true));
+std::string check_machine_memory(const RunRequest& asked, const RunSetup& setup,
+                                 std::int64_t available) {
+  if (setup.device != at::kCPU) return check_accelerators(asked, setup, available);
+  const Plan& plan = highest(setup, true);
+  const std::int64_t need = on_this_host(setup.processes, predicted_need(plan, true));
   if (need <= available) return "";
   const std::int64_t peak = predicted_peak(plan);
   return does_not_fit(
-      experiment, plan,
+      asked, *setup.plan, plan,
       fmt::format("{} of up to {}, {} together, against {} of memory here",
                   plural(plan.ranks(), "rank"), text_of(peak), text_of(need), text_of(available)),
       {available, true});
 }
 
-std::string check_verify_memory(const RunRequest& experiment, std::int64_t available) {
-  const auto plan = in_double(highest(experiment, true));
+std::string check_verify_memory(const RunRequest& asked, const RunSetup& setup,
+                                std::int64_t available) {
+  const auto plan = in_double(highest(setup, true));
   const auto one = one_rank_plan(*plan, false);
-  const std::int64_t ranks = on_this_host(experiment, predicted_need(*plan, true));
-  const std::int64_t alone = copies_here(experiment) * predicted_need(*one, true);
+  const std::int64_t ranks = on_this_host(setup.processes, predicted_need(*plan, true));
+  const std::int64_t alone = copies_here(setup.processes) * predicted_need(*one, true);
   // Whole tensors of what was done stay: of the one rank its first gradients and each step's
   // parameters; and where it follows the mix (check/verify_follow.h), each step's gradients and
   // parameters of that, and parameters of its own.
-  const std::int64_t steps = std::min<std::int64_t>(3, experiment.steps);
+  const std::int64_t steps = std::min<std::int64_t>(3, setup.steps);
   const std::int64_t kept =
-      copies_here(experiment) * (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
+      copies_here(setup.processes) * (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
   // On accelerators the ranks take none of this memory; what is kept of them lies here.
-  const bool here = experiment.device == at::kCPU;
+  const bool here = setup.device == at::kCPU;
   const std::int64_t need = (here ? std::max(ranks, alone) : 0) + kept;
   if (need <= available) return "";
   return refuse(
-      experiment,
+      asked.force,
       fmt::format(
           "plan: {} cannot be verified within {} of memory here: in float64, {} hold {}, the "
           "one rank that computes the whole batch {}, and {} is kept of what they did",
-          experiment.plan->mix(), text_of(available), plural(plan->ranks(), "rank"), text_of(ranks),
+          setup.plan->mix(), text_of(available), plural(plan->ranks(), "rank"), text_of(ranks),
           text_of(alone), text_of(kept)),
       fmt::format(
           "verify the mix with a smaller model, batch or sequence, where the same rules hold "

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/run_request.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 
@@ -24,18 +25,18 @@ struct MemoryHint {
   std::optional<PlanRequest> request = {};
 };
 
-// The first change of the experiment whose predicted need is within the limit and below the
-// experiment's own, as a script has it ("plan = { zero { 4, stage = 1 } }, microbatch = 2"), with
-// that need; each was planned as it is written. In this order: lighter variants of strategies
-// (predict/lighter.h); smaller microbatches; recompute "selective", "full"; two and three of these
-// together; where nothing splits the data, an axis that does, of 2, 4, 8, … ways, with microbatches
-// of 1 and with recompute; drastic variants, likewise. Says so, and the lowest, if none is. Of
-// experiments whose steps differ, `needs_most` is the plan that does.
-MemoryHint what_fits(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
-                     int most_ranks);
+// The first change of the plan whose predicted need is within the limit and below the plan's own,
+// as a script has it ("plan = { zero { 4, stage = 1 } }, microbatch = 2"), with that need; each was
+// planned as it is written. In this order: lighter variants of strategies (predict/lighter.h);
+// smaller microbatches; recompute "selective", "full"; two and three of these together; where
+// nothing splits the data, an axis that does, of 2, 4, 8, … ways, with microbatches of 1 and with
+// recompute; drastic variants, with the same. Says so, and the lowest, if none is. Of runs whose
+// steps differ, `needs_most` is the plan that does.
+MemoryHint what_fits(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
+                     MemoryNeed limit, int most_ranks);
 // Its text; `runs`: of no more ranks than can be threads here.
-std::string memory_hint(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
-                        bool runs);
+std::string memory_hint(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
+                        MemoryNeed limit, bool runs);
 
 // Makes the request's plan, as make_plan does, where no machine is named. Where a pipeline balances
 // its stages itself and the request asks for no layers, layouts near the strategy's own are planned
@@ -53,18 +54,20 @@ std::int64_t predicted_need(const Plan& plan, bool together);
 std::int64_t predicted_peak(const Plan& plan);
 
 // What to do where the experiment's own limit does not suffice.
-std::string memory_hint(const RunRequest& experiment, bool runs);
+std::string memory_hint(const RunRequest& asked, const RunSetup& setup, bool runs);
 
 // Throws Error (plan) with that hint if a rank is predicted above the experiment's limit; else
 // returns a hint for an allocation that goes over it all the same.
-Ledger::LimitHint check_memory_limit(const RunRequest& experiment);
+Ledger::LimitHint check_memory_limit(const RunRequest& asked, const RunSetup& setup);
 
 // Ranks that are threads share this machine's memory (predict/device.h), and ranks on accelerators
 // share the memory of these. Each check throws Error (plan) where the ranks are predicted to need
 // more than there is; where the experiment is forced it returns a note instead, which is empty if
 // they fit.
-std::string check_machine_memory(const RunRequest& experiment, std::int64_t available);
+std::string check_machine_memory(const RunRequest& asked, const RunSetup& setup,
+                                 std::int64_t available);
 // The same in float64, with the one rank that it is compared with, and what is kept of that.
-std::string check_verify_memory(const RunRequest& experiment, std::int64_t available);
+std::string check_verify_memory(const RunRequest& asked, const RunSetup& setup,
+                                std::int64_t available);
 
 }  // namespace mw

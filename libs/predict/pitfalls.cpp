@@ -38,9 +38,11 @@ using Strategies = std::vector<StrategyChoice>;
 
 class Pitfalls {
  public:
-  Pitfalls(const RunRequest& request, const Machine& machine, const Prediction& own)
-      : request_(request),
-        plan_(*request.plan),
+  Pitfalls(const RunRequest& asked, const RunSetup& setup, const Machine& machine,
+           const Prediction& own)
+      : asked_(asked),
+        setup_(setup),
+        plan_(*setup.plan),
         machine_(machine),
         own_(own),
         node_(machine.host().ranks) {}
@@ -82,10 +84,10 @@ class Pitfalls {
   }
 
   Prediction priced(const Plan& plan) const {
-    return limited(predict(plan, machine_, request_.threads));
+    return limited(predict(plan, machine_, setup_.threads));
   }
   Prediction limited(Prediction predicted) const {
-    if (node_ > 0 && request_.memory > 0) predicted.limit_memory(request_.memory);
+    if (node_ > 0 && setup_.memory > 0) predicted.limit_memory(setup_.memory);
     return predicted;
   }
   static bool fits(const Prediction& predicted) { return predicted.fits && predicted.host_fits(); }
@@ -94,9 +96,9 @@ class Pitfalls {
   PredictedPlan searched(PlanRequest& request) const {
     Problems none;
     if (request.recompute.fit > 0) request.recompute.kind = RecomputePolicy::Kind::fit;
-    const auto plan = make_balanced_plan(request, machine_, request_.memory, none);
+    const auto plan = make_balanced_plan(request, machine_, setup_.memory, none);
     if (plan == nullptr || !none.empty()) return {};
-    return {plan, predict(*plan, machine_, request_.threads)};
+    return {plan, predict(*plan, machine_, setup_.threads)};
   }
 
   // With the stages that the plan has where a script names it; nothing if those do not fit.
@@ -104,7 +106,7 @@ class Pitfalls {
     if (!one || !one->staged || node_ <= 0) return one;
     const bool made = one->plan != nullptr && one->request.recompute.fit <= 0;
     try {
-      PredictedPlan found = made ? predict_balanced_plan(one->request, machine_, request_.memory,
+      PredictedPlan found = made ? predict_balanced_plan(one->request, machine_, setup_.memory,
                                                          {one->plan, one->predicted})
                                  : searched(one->request);
       if (found.plan == nullptr) return std::nullopt;
@@ -136,7 +138,7 @@ class Pitfalls {
 
   // The own plan's, for which many strategies are made, and which several pitfalls ask for.
   const std::vector<LighterFamily>& families() {
-    if (!families_) families_ = lighter_families(request_, strategies());
+    if (!families_) families_ = lighter_families(asked_.strategies, strategies());
     return *families_;
   }
 
@@ -208,7 +210,7 @@ class Pitfalls {
         keep_faster(best, tried(both));
       }
     }
-    for (const LighterPlan& plan : with_data_axis(request_, changed, more))
+    for (const LighterPlan& plan : with_data_axis(asked_.strategies, changed, more))
       keep_faster(best, tried(plan.strategies));
   }
 
@@ -306,10 +308,10 @@ class Pitfalls {
   // that the experiment sets is said elsewhere, with what keeps to it.
   void does_not_fit() {
     const std::int64_t peak = own_.fullest().memory.peak;
-    if (node_ <= 0 || peak <= own_.memory_limit || (request_.memory > 0 && peak > request_.memory))
+    if (node_ <= 0 || peak <= own_.memory_limit || (setup_.memory > 0 && peak > setup_.memory))
       return;
     const MemoryHint hint =
-        what_fits(request_, plan_, {own_.memory_limit, false},
+        what_fits(asked_, plan_, plan_, {own_.memory_limit, false},
                   static_cast<int>(std::max<std::int64_t>(own_.ranks, own_.devices)));
     const std::string what = fmt::format("a rank holds {} of the {} that a device has",
                                          format_bytes(static_cast<double>(peak)),
@@ -326,7 +328,8 @@ class Pitfalls {
         format_bytes(static_cast<double>(best->predicted.fullest().memory.peak)), best->what));
   }
 
-  const RunRequest& request_;
+  const RunRequest& asked_;
+  const RunSetup& setup_;
   const Plan& plan_;
   const Machine& machine_;
   const Prediction& own_;
@@ -337,13 +340,13 @@ class Pitfalls {
 
 }  // namespace
 
-std::vector<std::string> find_pitfalls(const RunRequest& request, const Machine& machine,
-                                       const Prediction& own) {
-  if (request.plan == nullptr || !own.timed()) return {};
-  if (request.plan->work > most_work_of_own)
+std::vector<std::string> find_pitfalls(const RunRequest& asked, const RunSetup& setup,
+                                       const Machine& machine, const Prediction& own) {
+  if (setup.plan == nullptr || !own.timed()) return {};
+  if (setup.plan->work > most_work_of_own)
     return {
         "none was looked for: the plan is so large that others beside it take too long to make"};
-  return Pitfalls(request, machine, own).run();
+  return Pitfalls(asked, setup, machine, own).run();
 }
 
 }  // namespace mw

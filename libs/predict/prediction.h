@@ -17,7 +17,8 @@
 
 namespace mw {
 
-struct RunRequest;
+struct RunRequest;  // common/run_request.h
+struct RunSetup;    // meshwright/engine/run.h
 
 struct CommunicationForecast {
   CommunicationKey key;
@@ -186,12 +187,12 @@ RankPrediction predict_rank(const Plan& plan, int rank);
 // stages, data parallelism that keeps all on each rank where sharded states cost nothing,
 // microbatches too small to fill kernels, a layout of stages that is given and slow, software that
 // would run out of the device. A pitfall is told only together with a plan of as many ranks that
-// avoids it, and with the time that this plan is predicted to save. Where the request's plan does
+// avoids it, and with the time that this plan is predicted to save. Where the setup's plan does
 // not fit into memory, it is told with the mildest change that fits, or with the plan that needs
-// least memory. `own`: the prediction of the request's plan on the machine. Pitfalls of nodes and
+// least memory. `own`: the prediction of the setup's plan on the machine. Pitfalls of nodes and
 // devices are looked for where the machine is a cluster.
-std::vector<std::string> find_pitfalls(const RunRequest& request, const Machine& machine,
-                                       const Prediction& own);
+std::vector<std::string> find_pitfalls(const RunRequest& asked, const RunSetup& setup,
+                                       const Machine& machine, const Prediction& own);
 
 // "1.23 ms": for people, in the unit that suits it.
 std::string duration_text(double seconds);

@@ -29,8 +29,8 @@ class Enumeration {
         terms_(terms),
         stages_(request),
         together_(request, space),
-        batch_(request.base.plan->request.batch),
-        layers_(request.base.plan->graph->layers) {
+        batch_(request.base->request.batch),
+        layers_(request.base->graph->layers) {
     const ClusterParts& parts = request.machine->parts();
     for (const int part : stages_.parts())
       clusters_.push_back(&parts.all()[static_cast<std::size_t>(part)].cluster);

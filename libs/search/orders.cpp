@@ -139,7 +139,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
   order.stages = ways;
   order.chunks = side.chunks;
   order.microbatches = microbatches;
-  order.times = times_of(times, request_.base.plan->graph->layers, ways * side.chunks);
+  order.times = times_of(times, request_.base->graph->layers, ways * side.chunks);
   try {
     const Schedule schedule = request_.schedule(side.schedule, order);
     if (!in_bounds(schedule, order)) return std::nullopt;
@@ -177,7 +177,7 @@ std::optional<OrderTerms> SearchOrders::read(const Schedule& schedule,
     terms.ways.push_back(*way);
     if (!terms.parted) break;
   }
-  const int layers = request_.base.plan->graph->layers;
+  const int layers = request_.base->graph->layers;
   std::vector<double> shares;
   for (const int one : even_layers(layers, vstages)) shares.push_back(one * stages / layers);
   for (const auto& actions : schedule.order) {

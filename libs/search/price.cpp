@@ -46,9 +46,9 @@ class StepTimes {
         work_(*of.work),
         data_(*of.data),
         candidate_(candidate),
-        layers_(request.base.plan->graph->layers),
+        layers_(request.base->graph->layers),
         stages_(candidate.stages),
-        microbatches_(candidate.microbatches(request.base.plan->request.batch)) {}
+        microbatches_(candidate.microbatches(request.base->request.batch)) {}
 
   // Seconds of the step, and what of them is the bubble.
   std::pair<double, double> run() const {
@@ -157,12 +157,12 @@ void price_memory(const SearchRequest& request, const CandidateTerms& of,
                   SearchCandidate& candidate) {
   const WorkTerms& work = *of.work;
   const DataTerms& data = *of.data;
-  const double layers = request.base.plan->graph->layers, mean = layers / candidate.stages;
+  const double layers = request.base->graph->layers, mean = layers / candidate.stages;
   const bool staged = of.order != nullptr, folded = !staged || of.order->folded;
   static const std::vector<OrderTerms::Held> one = {{1, 0}};
   const double more =
       staged && of.order->holds_all
-          ? candidate.microbatches(request.base.plan->request.batch) / of.order->microbatches
+          ? candidate.microbatches(request.base->request.batch) / of.order->microbatches
           : 1;
   const double sent = staged ? of.sent->bytes * static_cast<double>(candidate.microbatch) : 0;
   // Gradients that are reduced by chunk are there of one chunk and of the one before.

@@ -409,7 +409,7 @@ class MixSearch {
   // What a reader would miss: a limit that is none, and what was not looked at.
   std::string notes() const {
     std::string text;
-    const std::int64_t asked = request_.base.memory, has = request_.machine->most_memory();
+    const std::int64_t asked = request_.asked_memory, has = request_.machine->most_memory();
     if (asked > has && has > 0)
       text += fmt::format("\nmemory: {} is more than a device's {}, by which plans are judged",
                           format_bytes(static_cast<double>(asked)),

@@ -30,12 +30,14 @@ struct OffloadChoice {
 };
 
 struct SearchRequest {
-  // Its model, batch, sequence, precision and optimizer are every candidate's; its plan has one
-  // rank. `make_strategy` and `strategy_names` are there.
-  RunRequest base;
+  // A plan of one rank, whose model, batch, sequence, precision and optimizer every candidate has.
+  std::shared_ptr<const Plan> base;
+  StrategySource source;
   const ClusterMachine* machine = nullptr;
   int ranks = 0;                           // that every candidate has
   std::int64_t memory = 0;                 // bytes that a rank may hold; of hosts, see the machine
+  std::int64_t asked_memory = 0;           // the same as the user has it, who may ask for more than
+                                           // a device has; 0: no limit
   std::vector<std::string> strategies;     // that may stand in a plan
   std::vector<std::string> schedules;      // that stages may have, where their strategy takes one
   std::vector<std::int64_t> microbatches;  // empty: powers of two that divide what a rank has

@@ -45,7 +45,7 @@ class Resolved {
     const auto [known, missing] = all_.try_emplace(entry.dump());
     if (missing) {
       try {
-        known->second = request_.base.make_strategy(entry).options;
+        known->second = request_.source.make(entry).options;
       } catch (const Error&) {  // a strategy that needs more options says so when it is planned
         known->second = entry;
       }

@@ -32,9 +32,9 @@ struct Forms {
   std::vector<Form> model, sequence, experts, beside, data, layers;
 };
 
-std::optional<StrategyChoice> asked(const RunRequest& experiment, const Json& entry) {
+std::optional<StrategyChoice> asked(const StrategySource& source, const Json& entry) {
   try {
-    StrategyChoice choice = experiment.make_strategy(entry);
+    StrategyChoice choice = source.make(entry);
     choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",
                               [&] { return choice.strategy->axes(); });
     return choice;
@@ -68,7 +68,7 @@ std::vector<Form> with_options(const SearchRequest& request, const Form& plain) 
     for (const Json& value : values) {
       Form form = plain;
       form.options[option.name] = value;
-      if (asked(request.base, entry_of(form, 2))) forms.push_back(std::move(form));
+      if (asked(request.source, entry_of(form, 2))) forms.push_back(std::move(form));
     }
   }
   return forms;
@@ -78,7 +78,7 @@ std::vector<Form> with_options(const SearchRequest& request, const Form& plain) 
 // what holds more may send less.
 std::vector<Form> heavier(const SearchRequest& request, const Form& plain) {
   std::vector<Form> forms;
-  const auto now = asked(request.base, entry_of(plain, 2));
+  const auto now = asked(request.source, entry_of(plain, 2));
   if (!now) return forms;
   for (const Option& option : request.options_of(plain.name).list()) {
     std::vector<Json> values;
@@ -88,7 +88,7 @@ std::vector<Form> heavier(const SearchRequest& request, const Form& plain) {
     for (const Json& value : values) {
       Form form = plain;
       form.options[option.name] = value;
-      const auto made = asked(request.base, entry_of(form, 2));
+      const auto made = asked(request.source, entry_of(form, 2));
       if (!made || made->options == now->options) continue;
       const std::vector<Lighter> variants = lighter_of(*made);
       const auto leads_back = [&](const Lighter& variant) {
@@ -110,14 +110,14 @@ std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) 
   std::vector<Json> known;            // options as the strategy has them
   constexpr std::size_t enough = 16;  // of a stranger's that names more and more of them
   for (std::size_t f = 0; f < forms.size() && forms.size() < enough; ++f) {
-    const auto made = asked(request.base, entry_of(forms[f], 2));
+    const auto made = asked(request.source, entry_of(forms[f], 2));
     if (!made) continue;
     known.push_back(made->options);
     for (const Lighter& variant : lighter_of(*made)) {
       if (variant.options.contains("ways")) continue;
       Form form = forms[f];
       form.options.update(variant.options);
-      const auto other = asked(request.base, entry_of(form, 2));
+      const auto other = asked(request.source, entry_of(form, 2));
       if (!other || std::find(known.begin(), known.end(), other->options) != known.end()) continue;
       known.push_back(other->options);
       const bool same = std::any_of(on_devices.begin(), on_devices.end(), [&](const Form& one) {
@@ -137,13 +137,13 @@ std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) 
 // more axis of theirs, which borrows from the first.
 std::string groups_of(const SearchRequest& request, const Form& form) {
   const Json entry = entry_of(form, 4);
-  const auto plain = asked(request.base, entry);
+  const auto plain = asked(request.source, entry);
   if (!plain) return "";
   for (const Option& option : request.options_of(form.name).list()) {
     if (option.type != OptionType::integer || option.name == "ways") continue;
     Json more = entry;
     more[option.name] = 2;
-    const auto made = asked(request.base, more);
+    const auto made = asked(request.source, more);
     if (!made || made->axes.size() != plain->axes.size() + 1) continue;
     const AxisRequest& last = made->axes.back();
     if (last.role == Role::data && !last.borrow.empty() && last.ways == 2) return option.name;
@@ -164,15 +164,15 @@ std::vector<std::string> schedules_of(const SearchRequest& request, const std::s
 
 void sort_in(const SearchRequest& request, const std::string& name, Forms& forms) {
   const Form plain{name};
-  if (const auto alone = asked(request.base, entry_of(plain, 0)); alone && alone->axes.empty())
+  if (const auto alone = asked(request.source, entry_of(plain, 0)); alone && alone->axes.empty())
     forms.beside.push_back(plain);
-  auto made = asked(request.base, entry_of(plain, 2));
+  auto made = asked(request.source, entry_of(plain, 2));
   // One that wants an order of its stages is asked with the first that it takes.
   for (const std::string& schedule : schedules_of(request, name)) {
     if (made) break;
     const int fixed = request.chunks_of(schedule);
     made = asked(
-        request.base,
+        request.source,
         {{"plugin", name}, {"ways", 2}, {"schedule", schedule}, {"chunks", fixed > 0 ? fixed : 2}});
   }
   if (!made || made->axes.empty()) return;
@@ -206,8 +206,8 @@ std::vector<StagesSide> stages_of(const SearchRequest& request, const std::vecto
 
 void add_inner(const SearchRequest& request, const Forms& forms, SearchSpace& space) {
   const int node = std::max(1, request.machine->cluster().node.devices);
-  const std::int64_t sequence = request.base.plan->request.sequence;
-  const Graph& graph = *request.base.plan->graph;
+  const std::int64_t sequence = request.base->request.sequence;
+  const Graph& graph = *request.base->graph;
   bool passes_node = false;
   for (const int s : divisors(request.ranks)) {
     if (s > 1 && forms.sequence.empty()) break;

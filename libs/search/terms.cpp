@@ -22,7 +22,7 @@ std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json&
   std::vector<StrategyChoice> choices;
   for (const Json& entry : entries) {
     auto found = made.find(entry);
-    if (found == made.end()) found = made.emplace(entry, request.base.make_strategy(entry)).first;
+    if (found == made.end()) found = made.emplace(entry, request.source.make(entry)).first;
     choices.push_back(found->second);
   }
   return choices;
@@ -54,8 +54,8 @@ SearchTerms::SearchTerms(const SearchRequest& request, const SearchSpace& space,
 
 std::shared_ptr<const Model> SearchTerms::model_with(std::int64_t layers) {
   const auto [found, missing] = models_.try_emplace(layers);
-  if (missing && layers == request_.base.plan->graph->layers) {
-    found->second = request_.base.plan->request.model;
+  if (missing && layers == request_.base->graph->layers) {
+    found->second = request_.base->request.model;
   } else if (missing && request_.with_layers) {
     found->second = request_.with_layers(layers);
   }
@@ -65,7 +65,7 @@ std::shared_ptr<const Model> SearchTerms::model_with(std::int64_t layers) {
 // The fewest layers that the model takes (all that are unlike the others among them), one more, and
 // two more than that: what a layer adds is the difference.
 void SearchTerms::choose_layers() {
-  const std::int64_t all = request_.base.plan->graph->layers;
+  const std::int64_t all = request_.base->graph->layers;
   std::int64_t fewest = 1;
   while (fewest + 3 < all && fewest <= 8 && !model_with(fewest)) ++fewest;
   const bool some =
@@ -93,7 +93,7 @@ std::shared_ptr<const Plan> SearchTerms::made(const PlanRequest& request, const 
 }
 
 std::shared_ptr<const Plan> SearchTerms::made(const Asked& asked) {
-  PlanRequest few = request_.base.plan->request;
+  PlanRequest few = request_.base->request;
   few.model = model_with(asked.layers);
   // Two microbatches: gradients are added up, and the last one differs.
   few.batch = 2 * asked.microbatch * asked.ways;
@@ -353,7 +353,7 @@ const SentTerms* SearchTerms::sent(int inner) {
 std::optional<SentTerms> SearchTerms::made_sent(int inner) {
   const InnerSide& side = space_.inner.at(inner);
   const StagesSide& stages = space_.stages.front();
-  PlanRequest few = request_.base.plan->request;
+  PlanRequest few = request_.base->request;
   few.model = model_with(layers_[1]);
   few.batch = 2 * stages.chunks;
   few.microbatch = 1;

@@ -15,7 +15,7 @@ class UnevenStages {
   explicit UnevenStages(const SearchRequest& request)
       : cluster_(request.machine->parts()),
         ranks_(request.ranks),
-        layers_(request.base.plan->graph->layers),
+        layers_(request.base->graph->layers),
         parts_(cluster_.among(0, request.ranks)) {}
 
   // The parts of the cluster on which the ranks lie.

@@ -22,7 +22,7 @@ WholePlans::WholePlans(const SearchRequest& request, const SearchSpace& space,
     : request_(request), space_(space), planned_(std::move(planned)) {}
 
 PlanRequest WholePlans::request_of(const SearchCandidate& candidate, const Json& entries) {
-  PlanRequest request = request_.base.plan->request;
+  PlanRequest request = request_.base->request;
   request.microbatch = candidate.microbatch;
   const SearchPolicy& policy = space_.policies.at(candidate.policy);
   request.recompute = policy.recompute.policy;
@@ -52,8 +52,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
     PlanRequest request = request_of(candidate, found.entries);
     if (candidate.stages > 1) {  // even, which is one plan to make: see balance()
       const int chunks = space_.stages[candidate.stages_side].chunks;
-      request.stage_layers =
-          even_layers(request_.base.plan->graph->layers, candidate.stages * chunks);
+      request.stage_layers = even_layers(request_.base->graph->layers, candidate.stages * chunks);
     }
     plan = make_plan(request, problems);
     if (plan) check_placed(*plan, *request_.machine, problems);
@@ -149,7 +148,7 @@ namespace {
       fmt::format("microbatch: {}{} divides the sequences of a rank in {} mix of {} ranks: "
                   "of a batch of {} it has {}",
                   asked.size() > 1 ? "none of " : "", join(asked), asked.size() > 1 ? "any" : "no",
-                  request.ranks, request.base.plan->request.batch, join(own)),
+                  request.ranks, request.base->request.batch, join(own)),
       "nearest: microbatch = " + nearest);
 }
 
@@ -197,7 +196,7 @@ double filled(const FoundPlan& found, double limit) {
 
 void refuse_all(const SearchRequest& request, const SearchSpace& space,
                 const PricedCandidates& priced, const Problem* first) {
-  const std::int64_t batch = request.base.plan->request.batch;
+  const std::int64_t batch = request.base->request.batch;
   if (priced.formed && !priced.divides) {
     const std::int64_t above = (batch / request.ranks + 1) * request.ranks;
     throw Error(Stage::plan, "search.batch", "batch",
@@ -217,7 +216,7 @@ void refuse_all(const SearchRequest& request, const SearchSpace& space,
     reasons.push_back(fmt::format(
         "{} {} more chunks, on all stages together, than the model's {} "
         "layers",
-        priced.shallow, priced.shallow == 1 ? "has" : "have", request.base.plan->graph->layers));
+        priced.shallow, priced.shallow == 1 ? "has" : "have", request.base->graph->layers));
   }
   reasons.insert(reasons.end(), space.passed.begin(), space.passed.end());
   reasons.insert(reasons.end(), priced.passed.begin(), priced.passed.end());

@@ -55,6 +55,7 @@ class KitChecks(ProgramCase):
         found("optimizer temporary", "memory of the update", "131072 bytes", "0 are predicted")
         found("optimizer counts", "the update keeps nothing of its own", "the second time")
         found("optimizer crosses", "update element by element", "two halves")
+        self.assertIn("all ranks agree, beside dp(2)", "; ".join(failed["optimizer differs"]))
         found("reduction hook forgets", "what it loses, alone", "% of the sum", "of the mean of 16")
         found("data source restless", "samples are a function of their number")
         self.assertEqual(failed["optimizer temporary"].keys(), {"memory of the update"})

@@ -70,11 +70,12 @@ class Observers(ProgramCase):
 
     def test_what_is_refused_before_the_run(self):
         cases = (('{ { kind = "shwon" } }', "option.choice observers[1]"), ("{ kit.shown, 5 }", "option.value observers[2]"),
-                 ("{ kit.halving(2) }", "option.value observers[1]"), ("kit.shown", "option.type observers"),
+                 ("{ kit.halving(2) }", "option.value observers[1]"), ("{ dp(2) }", "option.value observers[1]"), ("kit.shown", "option.type observers"),
                  ("{ kit.shown { metrc = 1 } }", "option.unknown observers[1].metrc"))
         for (observers, problem), errors in zip(cases, self.tried(HEAD, [f"train {{ observers = {o} }}" for o, _ in cases], *PATH)):
             with self.subTest(observers):
                 self.assertEqual(problems(errors), [problem], errors)
+                self.assertEqual("got the strategy dp(2)" in errors[0]["message"], "dp" in observers)
 
     def test_faults_name_the_plugin_and_the_step(self):
         for fault, words in (("throws", "On rank 1: observers[2]: the plugin \"shown\" threw while it looked at step 1: enough"),
@@ -90,6 +91,28 @@ class Observers(ProgramCase):
                 self.assertIn("plugin.fault", problems(self.lines(done))[0])
                 with h5py.File(self.folder / "run.h5") as run:
                     self.assertEqual(list(run["steps"]["step"]), [0, 1])
+    def test_one_that_does_not_return_ends_the_run(self):
+        for fault in ("hangs", "hangs-alone"):
+            with self.subTest(fault):
+                seen = f'log = "run.h5", overwrite = true, timeout = 4, observers = {{ kit.shown {{ fault = "{fault}" }} }}'
+                done = self.call("run", self.write(f"{HEAD}train {{ {seen} }}"), *PATH, "--json")
+                self.assertEqual(done.returncode, 1)
+                said = [line["message"] for line in self.lines(done) if line.get("kind") == "error"]
+                self.assertRegex(said[0], r"On rank \d: shown \(observers\[1\]\), called after step 1, has not returned within 4 s")
+                self.assertIn('"inside":"shown (observers[1]), called after step 1"', done.stdout)
+                with h5py.File(self.folder / "run.h5") as run:
+                    self.assertEqual(list(run["steps"]["step"]), [0, 1])
+
+    def test_one_that_ends_the_process_fails_the_run(self):
+        seen = 'log = "run.h5", observers = { kit.shown { fault = "exits" } }'
+        done = self.call("run", self.write(f"{HEAD}train {{ {seen} }}"), *PATH, "--json")
+        self.assertEqual((done.returncode, problems(self.lines(done))), (1, ["run.exit"]))
+        self.assertIn("On rank 1: shown (observers[1]), called after step 1, called exit()", done.stdout)
+        with h5py.File(self.folder / "run.h5") as run:
+            self.assertEqual(run.attrs["status"], b"failed")
+            self.assertIn(list(run["steps"]["step"]), ([0], [0, 1]))  # rank 0 may be behind
+
+    def test_what_functions_may_not_return(self):
         done = self.call("run", self.write(f"{HEAD}train {{ observers = {{ function() return {{ [''] = 1 }} end }} }}"), "--json", *PATH)
         self.assertEqual(problems(self.lines(done)), ["function.result observers[1]"])
         two = "observers = { function() return { x = 1 } end, function() return { x = 2 } end }"

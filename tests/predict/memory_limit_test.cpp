@@ -82,11 +82,11 @@ TEST_CASE("What is offloaded does not count against the limit") {
 TEST_CASE("A plan predicted above the limit is refused before it starts") {
   Experiment e = experiment(llama({dp(2)}, 4));
   e.memory = predicted_peak(*e.plan);
-  CHECK_NOTHROW(check_memory_limit(e));
+  CHECK_NOTHROW(check_memory_limit(e, e));
   --e.memory;
   // There are no plugins here: smaller microbatches are all that is left to name.
-  CHECK(thrown([&] { check_memory_limit(e); }) == "memory.limit memory");
-  CHECK_THAT(memory_hint(e, true), Catch::Contains("microbatch = 2"));
+  CHECK(thrown([&] { check_memory_limit(e, e); }) == "memory.limit memory");
+  CHECK_THAT(memory_hint(e, e, true), Catch::Contains("microbatch = 2"));
   e.memory = 1000;
-  CHECK_THAT(memory_hint(e, true), Catch::Contains("no smaller microbatch would fit"));
+  CHECK_THAT(memory_hint(e, e, true), Catch::Contains("no smaller microbatch would fit"));
 }

@@ -53,17 +53,15 @@ struct Asked {
   SearchRequest request;
 
   explicit Asked(const Setup& setup) {
-    request.base = experiment(setup);
-    request.base.make_strategy = [](const Json& entry) {
-      return strategy(entry.at("plugin"), entry);
-    };
-    request.base.strategy_names = [] {
+    request.base = experiment(setup).plan;
+    request.source.make = [](const Json& entry) { return strategy(entry.at("plugin"), entry); };
+    request.source.names = [] {
       return std::vector<std::string>{"dp", "ep", "pp", "sp", "tp", "zero"};
     };
     request.machine = &machine;
     request.ranks = 8;
     request.memory = machine.memory();
-    request.strategies = request.base.strategy_names();
+    request.strategies = request.source.names();
     request.schedules = {"1f1b", "gpipe", "interleaved", "zb-h1", "zbv"};
     for (const char* name : {"none", "full"}) {
       RecomputePolicy policy;

@@ -294,6 +294,8 @@ MESSAGES = {
     "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data|observers\[\d\]): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]",
                      r"On rank \d+: observers\[\d\]: \w+: after step \d+ it (ended the run, and .*|gave a number .*|changed numbers of others) \[.*\]",
                      r"On rank \d+: observers: one that watches tensors threw: .* \[mend the observer\]"],
+    "plugin.timeout": [r"On rank \d: \w+ \(observers\[\d\]\), called (before the first|after) .*step.*, has not returned within \d+ s "
+                       r"\[mend it, or set a longer timeout .*\]"],
     "plugin.writable": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )(anybody on this machine|the group \d+, which you are not in,) may write \S+ "
                         r"\(mode \d+\) \[look at the files there first, then: chmod [go]-w \S+\]"],
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],
@@ -367,6 +369,8 @@ MESSAGES = {
                      r"good\.csv has 2 rows for pp\(3\) \[a row is a stage: .*",
                         r"plan\[1\]\.schedule: the schedule function uses \d+ virtual stages; pp\(\d+\) with \d+ "
                      r"chunks has \d+ \[set chunks, .*"],
+    "run.exit": [r"On rank \d: \w+ \(observers\[\d\]\), called after step \d, called exit\(\), which ends the process in "
+                 r"the middle of the run \[throw mw::Error instead.*\]"],
     "run.hang": [r"(On rank \d+: )?ranks? [\d, to and]+ (has|have) not come back from what (it is|they are) on, so that this process "
                  r"ends now.* \[.*\]"],
     "run.not-finite": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was skipped.* \[a lower "

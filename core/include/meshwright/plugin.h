@@ -42,7 +42,7 @@
 namespace mw {
 
 // Raised whenever the layout or meaning of anything in the SDK changes.
-inline constexpr std::uint32_t plugin_abi = 22;
+inline constexpr std::uint32_t plugin_abi = 23;
 
 // Frozen for ever: every later version starts with these 16 bytes, so that any program can judge
 // any plugin.

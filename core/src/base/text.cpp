@@ -233,6 +233,8 @@ std::string describe(const Json& value) {
   if (value.is_array())
     return value.empty() ? "an empty table" : fmt::format("a list of {}", value.size());
   if (is_function(value)) return "a function";
+  if (value.is_object() && value.value("plugin", Json()).is_string())
+    return "the strategy " + entry_text(value);
   if (value.is_object()) return value.empty() ? "an empty table" : "a table";
   return json_text(value);
 }
@@ -296,27 +298,15 @@ std::string entry_text(const std::string& name, const std::string& ways,
   return fmt::format("{} {{ {}{}{} }}", name, ways, ways.empty() ? "" : ", ", options);
 }
 
-namespace {
-
-// `text`: of an option, by its key and value.
-template <class Text>
-std::string entry_with(const Json& entry, const Text& text) {
+std::string entry_text(const Json& entry) {
   std::string ways, options;
   for (const char* key : {"ways", unnamed_key})
     if (ways.empty() && entry.contains(key)) ways = lua_text(entry.at(key));
   for (const auto& [key, value] : entry.items()) {
     if (key == "plugin" || key == "ways" || key.starts_with("$")) continue;
-    options += (options.empty() ? "" : ", ") + text(key, value);
+    options += (options.empty() ? "" : ", ") + option_text(key, value);
   }
   return entry_text(entry.at("plugin").get<std::string>(), ways, options);
-}
-
-}  // namespace
-
-std::string entry_text(const Json& entry) {
-  return entry_with(entry, [](const std::string& key, const Json& value) {
-    return key + " = " + lua_text(value);
-  });
 }
 
 std::string mix_text(const std::vector<std::string>& entries) {
@@ -329,7 +319,7 @@ std::string written_mix(const Json& plan) {
   std::vector<std::string> entries;
   for (const Json& entry : plan.is_array() ? plan : Json::array({plan})) {
     if (!entry.is_object() || !entry.value("plugin", Json()).is_string()) return "";
-    entries.push_back(entry_with(entry, option_text));
+    entries.push_back(entry_text(entry));
   }
   return mix_text(entries);
 }

@@ -47,10 +47,12 @@ struct RanksAt {
 
 std::vector<RanksAt> ranks_at(const std::vector<RankPlace>& places) {
   std::vector<RanksAt> all;
-  std::map<std::tuple<RankPlace::State, std::int64_t, std::string, std::string>, std::size_t> known;
+  std::map<std::tuple<RankPlace::State, std::int64_t, std::string, std::string, std::string>,
+           std::size_t>
+      known;
   for (const RankPlace& place : places) {
     const auto [at, fresh] = known.try_emplace(
-        {place.state, place.done, place.last.text(), place.waits.text()}, all.size());
+        {place.state, place.done, place.last.text(), place.waits.text(), place.inside}, all.size());
     if (fresh || places.size() <= most_lines) {
       all.push_back({place, {place.rank}, place.seconds, place.seconds});
       continue;
@@ -122,6 +124,27 @@ void RankCalls::ends(bool failed) {
   failed_ = failed;
 }
 
+void RankCalls::enters(std::string what, double seconds) {
+  const double now = seconds_now();
+  const std::lock_guard guard(lock_);
+  inside_ = std::move(what);
+  limit_ = seconds;
+  entered_ = now;
+}
+
+void RankCalls::leaves() {
+  const std::lock_guard guard(lock_);
+  inside_.clear();
+}
+
+std::string RankCalls::overdue() const {
+  const double now = seconds_now();
+  const std::lock_guard guard(lock_);
+  // A rank that waits for others is not what they wait for.
+  if (ended_ || inside_.empty() || waits_ >= 0 || now <= entered_ + limit_) return "";
+  return fmt::format("{}, has not returned within {} s", inside_, format_number(limit_));
+}
+
 bool RankCalls::ended() const {
   const std::lock_guard guard(lock_);
   return ended_;
@@ -141,6 +164,7 @@ RankPlace RankCalls::place() const {
   if (waits_ >= 0 && waits_ + static_cast<std::int64_t>(kept) > begun_)
     place.waits = calls_[static_cast<std::size_t>(waits_) % kept];
   if (waits_ >= 0 || last_ >= 0) place.seconds = now - since_;
+  place.inside = inside_;
   return place;
 }
 
@@ -152,6 +176,13 @@ void RankRecords::keep() {
   const std::lock_guard guard(lock_);
   if (!kept_.empty()) return;
   for (const auto& calls : calls_) kept_.push_back(calls->place());
+}
+
+std::pair<int, std::string> RankRecords::overdue() const {
+  for (const auto& calls : calls_)
+    if (std::string what = calls->overdue(); !what.empty())
+      return {calls->place().rank, std::move(what)};
+  return {-1, ""};
 }
 
 std::vector<int> RankRecords::running() const {
@@ -166,6 +197,7 @@ std::string text_of(const RankPlace& place) {
   if (place.state == RankPlace::State::gone) return "its process is gone";
   std::string text = plural(place.done, "collective") + " done";
   if (!place.last.axis.empty()) text += fmt::format(", the last {}", place.last.text());
+  if (!place.inside.empty()) text += "; is in " + place.inside;
   const std::string since = seconds_text(place.seconds);
   switch (place.state) {
     case RankPlace::State::waits:
@@ -195,7 +227,7 @@ std::string table_of(const std::vector<RankPlace>& places) {
                !began || place.state == RankPlace::State::ended ? ""
                : least == most                                  ? most
                                : fmt::format("{} to {}", least, most),
-               place.waits.axis.empty() ? "" : place.waits.text()});
+               !place.waits.axis.empty() ? place.waits.text() : place.inside});
   }
   return table.text("  ");
 }

@@ -3,10 +3,14 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <numeric>
@@ -55,19 +59,20 @@ class Ended {
     if (!failed_at_) failed_at_ = Clock::now();
     changed_.notify_all();
   }
-  // True once `count` have ended; false if one that failed has waited so long for the others.
-  bool wait_for(std::size_t count, std::chrono::milliseconds patience, Cores* cores) {
-    constexpr std::chrono::milliseconds tended_every{50};
+  // True once `count` have ended; false if one that failed has waited so long for the others. Calls
+  // `look` now and then.
+  bool wait_for(std::size_t count, std::chrono::milliseconds patience, Cores* cores,
+                const std::function<void()>& look) {
+    constexpr std::chrono::milliseconds tended_every{50}, looked_every{500};
     std::unique_lock guard(lock_);
     while (count_ < count) {
       if (failed_at_ && Clock::now() >= *failed_at_ + patience) return false;
-      if (cores != nullptr) {
-        if (changed_.wait_for(guard, tended_every) == std::cv_status::timeout) cores->tend();
-      } else if (failed_at_) {
-        changed_.wait_until(guard, *failed_at_ + patience);
-      } else {
-        changed_.wait(guard);
-      }
+      const auto pause = cores != nullptr ? tended_every : looked_every;
+      if (changed_.wait_for(guard, pause) != std::cv_status::timeout) continue;
+      if (cores != nullptr) cores->tend();
+      guard.unlock();
+      look();
+      guard.lock();
     }
     return true;
   }
@@ -80,6 +85,30 @@ class Ended {
   std::optional<Clock::time_point> failed_at_;
 };
 
+std::atomic<int> ranks_that_run{0};
+
+// Called by exit(). Where a rank's thread has called that, as code of a plugin may, the process
+// would end with 0 in the middle of a run.
+void refuse_to_exit() {
+  const RankCalls* const own = RankCalls::current();
+  if (ranks_that_run == 0 || own == nullptr) return;
+  const RankPlace place = own->place();
+  const RankFailed failed(
+      place.rank,
+      {{Stage::run, "run.exit", "",
+        fmt::format("On rank {}: {} called exit(), which ends the process in the middle of the run",
+                    place.rank, place.inside.empty() ? "code of a plugin" : place.inside + ","),
+        "throw mw::Error instead: it fails the run, and says why"}});
+  OnHang handler;
+  {
+    const std::lock_guard guard(hang_lock);
+    handler = hang_handler;
+  }
+  if (handler) handler(failed);
+  std::fprintf(stderr, "error: %s\n", failed.what());
+  ::_exit(exit_code_of(Stage::run));
+}
+
 void run_one(CommunicatorSource& source, int rank, int threads,
              const std::function<void(RankContext&)>& body, FirstError& first, RankCalls& calls,
              const std::function<void()>& failing) {
@@ -90,6 +119,10 @@ void run_one(CommunicatorSource& source, int rank, int threads,
   calls.take_thread();
   RankContext context{rank, source.ranks(), &source};
   std::string reason;
+  struct Running {
+    Running() { ++ranks_that_run; }
+    ~Running() { --ranks_that_run; }
+  } running;
   try {
     body(context);
     calls.ends(false);
@@ -184,6 +217,9 @@ std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
 RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
                           const std::function<void(RankContext&)>& body,
                           std::chrono::milliseconds patience, Cores* cores) {
+  // For each run again: it has to be called before the handlers of libraries that were loaded since
+  // the last one, such as HDF5's, which closes all files.
+  static_cast<void>(std::atexit(refuse_to_exit));
   settle_vector_math();
   const int threads_before = at::get_num_threads();
   FirstError first;
@@ -215,7 +251,23 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
     first.offer(end_by_exception(rank));
     source.abort(rank, error.what());
   }
-  if (!ended.wait_for(running.size(), patience, cores)) tell_of_hang(end_now(), records.running());
+  // What a plugin does in a rank's thread may never return, and none may wait for that rank.
+  bool overdue = false;
+  const auto end_overdue = [&] {
+    const auto [rank, what] = overdue ? std::pair(-1, std::string()) : records.overdue();
+    overdue = overdue || rank >= 0;
+    if (rank < 0) return;
+    first.offer({RanksEnd::State::failed,
+                 Nearness::cause,
+                 rank,
+                 seconds_now(),
+                 {{Stage::run, "plugin.timeout", "", what,
+                   "mend it, or set a longer timeout (timeout = SECONDS)"}}});
+    failing();
+    source.abort(rank, what);
+  };
+  if (!ended.wait_for(running.size(), patience, cores, end_overdue))
+    tell_of_hang(end_now(), records.running());
   for (auto& thread : running) thread.join();
   // It may start threads, and libtorch waits for ever for one that the system does not give.
   if (running.size() == here.size()) at::set_num_threads(threads_before);

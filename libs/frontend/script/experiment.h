@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "checkpoint/weights.h"
 #include "common/run_request.h"
+#include "meshwright/engine/run.h"
 #include "meshwright/json.h"
 
 namespace mw {
@@ -33,25 +32,19 @@ struct Checkpointing {
 
 class HfExport;
 
-// A run as it was asked for (RunRequest), and what a script says of it besides.
-struct Experiment : RunRequest {
-  // The microbatch policy looks at each step's number, so that steps may differ: those of this run,
-  // or only later ones of a longer run.
-  bool shapes_steps = false;
-  std::shared_ptr<const Weights> weights;  // `fill` reads them; null: initialised from the seed
-  std::shared_ptr<HfExport> exporter;      // of the weights after the last step; null: none
-  std::string name;                        // the script's, or the plan's mix
-  std::string hash, hash_without_seed;     // script/identity.h
-  Json resolved;                           // likewise: every key, with its default
-  std::vector<std::string> notes;          // what people should know of what the run reads
-  std::string log;                         // run file; empty: none
+// What a run writes, and where.
+struct RunOutputs {
+  std::string log;          // run file; empty: none
   std::string folder;       // run folder, where `log` names one: the run file lies in it
   std::string tensorboard;  // folder of event files; empty: none
   bool overwrite = false;   // another run's log and events may be replaced
-  Evaluation evaluation;
   Checkpointing checkpoint;
-  double tokens = 0;   // that the whole training is to see; 0: nobody says
-  double price = 0;    // of a device hour; 0: nobody says
+  std::shared_ptr<HfExport> exporter;  // of the weights after the last step; null: none
+};
+
+// What looks on while a run goes.
+struct RunChecks {
+  Evaluation evaluation;
   bool check = false;  // what plans say of tensors is asserted (check/run_check.h)
   // Steps from one comparison of replicas to the next (check/replicas.h); 0: there is none.
   std::int64_t check_every = 0;
@@ -61,5 +54,9 @@ struct Experiment : RunRequest {
   // (script/read_observers.h).
   std::vector<std::shared_ptr<RunObserver>> observers;
 };
+
+// What was asked, what the ranks are given (the plan with it), and what becomes of it. A function
+// takes the parts that it needs.
+struct Experiment : RunRequest, RunSetup, RunOutputs, RunChecks {};
 
 }  // namespace mw

@@ -214,8 +214,7 @@ void add_limits(Options& options) {
       .may_change_on_resume()
       .number("timeout",
               "how long a rank waits for the others in a collective, and a function of the "
-              "script may "
-              "take, before the run ends")
+              "script or a plugin's observer may take, before the run ends")
       .fallback(300)
       .range(0.001, 1e9)
       .unit("seconds")
@@ -293,11 +292,11 @@ const Options& export_options() {
   return options;
 }
 
-void read_device(const Values& values, Catalog& catalog, Experiment& experiment) {
+void read_device(const Values& values, Catalog& catalog, RunSetup& setup) {
   if (values.text("device") != "cuda") return;
-  experiment.device = at::kCUDA;
+  setup.device = at::kCUDA;
   // The one module that links libtorch's CUDA side: nothing else loads it.
-  experiment.load_device = [&catalog] { catalog.find(Kind::communicator, "nccl"); };
+  setup.load_device = [&catalog] { catalog.find(Kind::communicator, "nccl"); };
 }
 
 const Options& evaluate_options() {
@@ -313,7 +312,7 @@ const Options& evaluate_options() {
   return options;
 }
 
-void read_check(const Json& given, Experiment& experiment, Problems& problems) {
+void read_check(const Json& given, RunChecks& checks, Problems& problems) {
   static const Options options = Options()
                                      .choice("what", {"replicas"}, "what is compared")
                                      .positional("what")
@@ -322,7 +321,7 @@ void read_check(const Json& given, Experiment& experiment, Problems& problems) {
                                      .fallback(10)
                                      .unit("steps");
   if (given.is_boolean()) {
-    experiment.check = given.get<bool>();
+    checks.check = given.get<bool>();
     return;
   }
   if (given.is_number() || is_function(given)) {
@@ -334,7 +333,7 @@ void read_check(const Json& given, Experiment& experiment, Problems& problems) {
   Problems found;
   const Values values = options.read(given, "check", found);
   problems.add(found);
-  if (found.empty()) experiment.check_every = values.integer("every");
+  if (found.empty()) checks.check_every = values.integer("every");
 }
 
 const Options& checkpoint_options() {

@@ -11,6 +11,7 @@
 
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/op_cost.h"
+#include "meshwright/engine/rank_calls.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -217,18 +218,21 @@ class GuardedSource final : public TokenSource {
 
 class GuardedObserver final : public RunObserver {
  public:
-  GuardedObserver(std::shared_ptr<RunObserver> inner, Speaker speaker)
+  GuardedObserver(std::shared_ptr<RunObserver> inner, Speaker speaker, double timeout)
       : inner_(std::move(inner)),
         speaker_(std::move(speaker)),
+        timeout_(timeout),
         decides_(call_plugin(
             speaker_, "said whether it decides", [&] { return inner_->decides(); },
             Stage::options)) {}
   void begin(RankRun& rank) override {
+    const Inside inside(*this, "called before the first step");
     called(speaker_, "began to look on", [&] { inner_->begin(rank); });
   }
   void step(RankRun& rank, StepEnd& end) override {
     const bool last = end.last, stopped = end.stopped;
     const StepMetrics before = end.metrics;
+    const Inside inside(*this, fmt::format("called after step {}", end.step));
     called(speaker_, fmt::format("looked at step {}", end.step).c_str(),
            [&] { inner_->step(rank, end); });
     end.last = end.last || last;  // what ended the run before it has ended it
@@ -241,6 +245,7 @@ class GuardedObserver final : public RunObserver {
     check_metrics(end, before);
   }
   void finish(RankRun& rank) override {
+    const Inside inside(*this, "called after the last step");
     called(speaker_, "ended", [&] { inner_->finish(rank); });
   }
   std::string name() const override { return inner_->name(); }
@@ -251,6 +256,23 @@ class GuardedObserver final : public RunObserver {
   }
 
  private:
+  // While one is there, the rank whose thread this is calls the observer.
+  class Inside {
+   public:
+    Inside(const GuardedObserver& of, const std::string& when) : rank_(comm::RankCalls::current()) {
+      if (rank_ == nullptr) return;
+      rank_->enters(fmt::format("{} ({}), {}", of.name(), of.speaker_.place, when), of.timeout_);
+    }
+    ~Inside() {
+      if (rank_ != nullptr) rank_->leaves();
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    comm::RankCalls* const rank_;
+  };
+
   [[noreturn]] void refuse(std::int64_t step, const std::string& what,
                            const std::string& hint) const {
     throw Error(attributed(speaker_, {Stage::run, "plugin.fault", "",
@@ -276,14 +298,15 @@ class GuardedObserver final : public RunObserver {
 
   const std::shared_ptr<RunObserver> inner_;
   const Speaker speaker_;
+  const double timeout_;
   const bool decides_;
 };
 
 }  // namespace
 
-std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer,
-                                     const Speaker& speaker) {
-  return std::make_shared<GuardedObserver>(std::move(observer), speaker);
+std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer, const Speaker& speaker,
+                                     double timeout) {
+  return std::make_shared<GuardedObserver>(std::move(observer), speaker, timeout);
 }
 
 std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimizer,

@@ -15,8 +15,10 @@ namespace mw {
 std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimizer,
                                          const Speaker& speaker);
 // A wrapped observer fails the run if it sets StepEnd::last though it does not decide(), or changes
-// numbers of other observers. It cannot take back that the run ends.
-std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer, const Speaker& speaker);
+// numbers of other observers. It cannot take back that the run ends. Each of its calls on a rank is
+// to return within so many seconds.
+std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer, const Speaker& speaker,
+                                     double timeout);
 std::shared_ptr<const TokenSource> guarded(std::shared_ptr<const TokenSource> data,
                                            const Speaker& speaker);
 

@@ -99,8 +99,8 @@ Json resolved_value(const Json& value) {
 namespace {
 
 // What decides a run's numbers: what its hash is made of.
-Json deciding(const Experiment& experiment) {
-  Json decides = without_places(experiment.resolved);
+Json deciding(const Json& resolved, const RunSetup& setup) {
+  Json decides = without_places(resolved);
   for (const Option& option : experiment_options().list())
     if (option.of_run) decides.erase(option.name);
   // The plans' hashes know more of these: where a schedule's file lies, or in which form something
@@ -108,23 +108,23 @@ Json deciding(const Experiment& experiment) {
   for (const char* key : {"model", "plan", "recompute", "offload", "microbatch", "loss_scale",
                           "optimizer", "schedule"})
     decides.erase(key);
-  std::vector<std::string> plans = {experiment.plan->hash()};
-  if (experiment.step_plans) {
+  std::vector<std::string> plans = {setup.plan->hash()};
+  if (setup.step_plans) {
     plans.clear();
-    for (const auto& plan : experiment.step_plans->plans) plans.push_back(plan->hash());
+    for (const auto& plan : setup.step_plans->plans) plans.push_back(plan->hash());
     // A function may answer otherwise when it is asked again, or in another process.
-    decides["step_plans"] = {hash_of_list(experiment.step_plans->of_step),
-                             hash_of_list(experiment.step_plans->first)};
+    decides["step_plans"] = {hash_of_list(setup.step_plans->of_step),
+                             hash_of_list(setup.step_plans->first)};
   }
   decides["plans"] = plans;
   // The files under a name may be others, and a file may have several names.
-  if (experiment.data) {
-    decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
-    if (!experiment.data->content().empty()) decides["data"].erase("path");
+  if (setup.data) {
+    decides["tokens"] = {setup.data->tokens(), setup.data->content()};
+    if (!setup.data->content().empty()) decides["data"].erase("path");
   }
-  if (experiment.held_out_data) {
-    decides["held_out"] = experiment.held_out_data->content();
-    if (!experiment.held_out_data->content().empty()) decides["evaluate"]["data"].erase("path");
+  if (setup.held_out_data) {
+    decides["held_out"] = setup.held_out_data->content();
+    if (!setup.held_out_data->content().empty()) decides["evaluate"]["data"].erase("path");
   }
   return decides;
 }
@@ -136,48 +136,48 @@ std::string hash_of_sorted(const Json& decides) {
 
 }  // namespace
 
-ExperimentHashes hashes_of(const Experiment& experiment) {
-  Json decides = deciding(experiment);
+ExperimentHashes hashes_of(const Json& resolved, const RunSetup& setup) {
+  Json decides = deciding(resolved, setup);
   ExperimentHashes hashes{hash_of_sorted(decides), ""};
   decides.erase("seed");
   hashes.without_seed = hash_of_sorted(decides);
   return hashes;
 }
 
-Json identity_of(const Experiment& experiment) {
-  return {{"name", experiment.name},
-          {"hash", experiment.hash},
-          {"hash_without_seed", experiment.hash_without_seed},
-          {"seed", experiment.seed},
-          {"experiment", experiment.resolved}};
+Json identity_of(const RunRequest& asked, std::int64_t seed) {
+  return {{"name", asked.name},
+          {"hash", asked.hash},
+          {"hash_without_seed", asked.hash_without_seed},
+          {"seed", seed},
+          {"experiment", asked.resolved}};
 }
 
-Json settings_to_resume(const Experiment& experiment) {
-  const Json all = without_places(experiment.resolved);
+Json settings_to_resume(const RunRequest& asked, const RunSetup& setup) {
+  const Json all = without_places(asked.resolved);
   Json settings = Json::object();
   for (const Option& option : experiment_options().list())
     if (!option.may_change && all.contains(option.name)) settings[option.name] = all[option.name];
   settings["model"] = without_code(settings.value("model", Json()));
-  if (const Json made_of = experiment.plan->request.model->made_of(); !made_of.is_null())
+  if (const Json made_of = setup.plan->request.model->made_of(); !made_of.is_null())
     settings[model_ops] = hash_of_sorted(made_of);
   // How a batch is cut is the mix's; where it may make the batches of steps differ it is not. It
   // counts also where all steps of this run are alike, as a longer run's may not be.
-  if (experiment.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());
-  if (experiment.data) {
-    settings["data"]["tokens"] = experiment.data->tokens();
-    const std::string content = experiment.data->content();
+  if (asked.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());
+  if (setup.data) {
+    settings["data"]["tokens"] = setup.data->tokens();
+    const std::string content = setup.data->content();
     if (!content.empty()) settings["data"]["content"] = hash_text(content);
   }
   // A schedule that ends with the run is another one where the run is longer.
   const Json schedule = settings.value("schedule", Json::object());
   if (schedule.is_object() && schedule.contains("kind") && schedule["kind"] != "constant" &&
       !schedule.contains("total"))
-    settings["schedule"]["total"] = experiment.steps;
+    settings["schedule"]["total"] = setup.steps;
   return settings;
 }
 
-std::string fill_in_path(const std::string& key, const std::string& log,
-                         const Experiment& experiment, Problems& problems) {
+std::string fill_in_path(const std::string& key, const std::string& log, const RunRequest& asked,
+                         std::int64_t seed, Problems& problems) {
   std::string text;
   for (std::size_t at = 0; at < log.size();) {
     const std::size_t open = log.find('{', at), close = log.find('}', open);
@@ -186,11 +186,11 @@ std::string fill_in_path(const std::string& key, const std::string& log,
     const std::string word =
         close == std::string::npos ? log.substr(open + 1) : log.substr(open + 1, close - open - 1);
     if (word == "name") {
-      text += file_name_of(experiment.name);
+      text += file_name_of(asked.name);
     } else if (word == "seed") {
-      text += std::to_string(experiment.seed);
+      text += std::to_string(seed);
     } else if (word == "hash") {
-      text += experiment.hash;
+      text += asked.hash;
     } else {
       const std::string near = did_you_mean(word, {"name", "seed", "hash"});
       problems.add(Stage::options, "log.word", key,

@@ -2,10 +2,12 @@
 // hash of all that decides its numbers.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "common/run_request.h"
+#include "meshwright/engine/run.h"
 #include "meshwright/options.h"
-#include "script/experiment.h"
 
 namespace mw {
 
@@ -18,25 +20,26 @@ struct ExperimentHashes {
   // their seeds.
   std::string without_seed;
 };
-ExperimentHashes hashes_of(const Experiment& experiment);
+// `resolved`: RunRequest's.
+ExperimentHashes hashes_of(const Json& resolved, const RunSetup& setup);
 
 // { name =, hash =, hash_without_seed =, seed =, experiment = }: what results carry.
-Json identity_of(const Experiment& experiment);
+Json identity_of(const RunRequest& asked, std::int64_t seed);
 
-// A value of a script's table for Experiment::resolved: hidden keys left out; a Lua function is
+// A value of a script's table for RunRequest::resolved: hidden keys left out; a Lua function is
 // { function = "script.lua:12", hash = … }.
 Json resolved_value(const Json& value);
 
 // Fills in `{name}`, `{seed}` and `{hash}` of the path under a key; the name becomes fit for a
 // file's: "{ dp(2), tp(4) }" is "dp2-tp4". A problem for any other word in braces.
-std::string fill_in_path(const std::string& key, const std::string& path,
-                         const Experiment& experiment, Problems& problems);
+std::string fill_in_path(const std::string& key, const std::string& path, const RunRequest& asked,
+                         std::int64_t seed, Problems& problems);
 
 // What a run that goes on from a checkpoint of another must have alike: model, data and what its
 // files say ("data.content": a hash of the source's digest, where it has one), batch,
 // optimizer and its schedule, seed, precision, initial weights. What it may have otherwise is the
 // mix, and how and for how long it runs. A function is { hash = … }; those of a model are "a
 // function", and "model_ops" is a hash of the ops that they recorded.
-Json settings_to_resume(const Experiment& experiment);
+Json settings_to_resume(const RunRequest& asked, const RunSetup& setup);
 
 }  // namespace mw

@@ -41,7 +41,7 @@ std::optional<double> tokens_of(const Json& given) {
   return std::nullopt;
 }
 
-void read_tokens(const Values& values, Experiment& experiment, Problems& problems) {
+void read_tokens(const Values& values, RunRequest& asked, Problems& problems) {
   const Json tokens = given(values, "tokens"), price = given(values, "price");
   if (tokens.is_null() && !price.is_null()) {
     problems.add(Stage::options, "option.needs", "price",
@@ -62,8 +62,8 @@ void read_tokens(const Values& values, Experiment& experiment, Problems& problem
                  "a number, or one with K, M, B or T: \"300B\"");
     return;
   }
-  experiment.tokens = *count;
-  if (!price.is_null()) experiment.price = price.get<double>();
+  asked.tokens = *count;
+  if (!price.is_null()) asked.price = price.get<double>();
 }
 
 // Reads the machine that a cluster and a stack describe. A sweep asks for the same one for each of
@@ -104,10 +104,11 @@ void make_for_cluster(const Values& values, PlanRequest& request) {
   request.kept_by_libraries = machine->kept_by_libraries();
 }
 
-void read_priced_for(const Values& values, Experiment& experiment, Problems& problems) {
-  read_tokens(values, experiment, problems);
-  const Json cluster = experiment.cluster = given(values, "cluster");
-  const Json stack = experiment.stack = given(values, "stack");
+void read_priced_for(const Values& values, const Plan* plan, RunRequest& asked,
+                     Problems& problems) {
+  read_tokens(values, asked, problems);
+  const Json cluster = asked.cluster = given(values, "cluster");
+  const Json stack = asked.stack = given(values, "stack");
   if (cluster.is_null()) {
     if (stack.is_null()) return;
     problems.add(Stage::options, "option.conflict", "stack",
@@ -116,13 +117,13 @@ void read_priced_for(const Values& values, Experiment& experiment, Problems& pro
     return;
   }
   const auto machine = read_once(cluster, stack, problems);
-  if (machine && experiment.plan) check_placed(*experiment.plan, *machine, problems);
+  if (machine && plan != nullptr) check_placed(*plan, *machine, problems);
 }
 
-std::unique_ptr<Machine> machine_of(const Experiment& experiment) {
-  if (experiment.cluster.is_null()) return nullptr;
+std::unique_ptr<Machine> machine_of(const RunRequest& asked) {
+  if (asked.cluster.is_null()) return nullptr;
   Problems problems;
-  auto machine = read_once(experiment.cluster, experiment.stack, problems);
+  auto machine = read_once(asked.cluster, asked.stack, problems);
   problems.throw_if_any();
   return machine;
 }

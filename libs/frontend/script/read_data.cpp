@@ -101,27 +101,28 @@ void DataReader::note_unread(const Chosen& chosen, const TokenSource& source, co
   }
 }
 
-void DataReader::add_notes(Experiment& experiment) const {
-  if (!experiment.plan || !experiment.data || experiment.steps < 1) return;
-  std::vector<std::string>& notes = experiment.notes;
-  const std::int64_t last = experiment.steps - 1;
-  note_unread(*data_, *experiment.data, "data", notes);
-  note_read_again(*experiment.data, sequence_,
-                  experiment.first_sample(last) + experiment.plan_at(last).request.batch, "the run",
-                  "data", notes);
-  if (!held_out_ || !experiment.held_out_data) return;
-  note_unread(*held_out_, *experiment.held_out_data, "evaluate.data", notes);
-  note_read_again(*experiment.held_out_data, sequence_,
-                  experiment.evaluation.batches * experiment.plan->request.batch, "an evaluation",
-                  "evaluate.data", notes);
+std::vector<std::string> DataReader::notes(const RunSetup& setup,
+                                           const Evaluation& evaluation) const {
+  std::vector<std::string> notes;
+  if (!setup.plan || !setup.data || setup.steps < 1) return notes;
+  const std::int64_t last = setup.steps - 1;
+  note_unread(*data_, *setup.data, "data", notes);
+  note_read_again(*setup.data, sequence_,
+                  setup.first_sample(last) + setup.plan_at(last).request.batch, "the run", "data",
+                  notes);
+  if (!held_out_ || !setup.held_out_data) return notes;
+  note_unread(*held_out_, *setup.held_out_data, "evaluate.data", notes);
+  note_read_again(*setup.held_out_data, sequence_, evaluation.batches * setup.plan->request.batch,
+                  "an evaluation", "evaluate.data", notes);
   const std::string both =
-      read_by_both(*experiment.data, data_->values, *experiment.held_out_data, held_out_->values);
+      read_by_both(*setup.data, data_->values, *setup.held_out_data, held_out_->values);
   if (!both.empty())
     notes.push_back(
         fmt::format("evaluate.data: it is no held-out data: the run trains on {} too; "
                     "data takes part = {{ 0, 0.9 }}, and evaluate.data the rest, "
                     "part = {{ 0.9, 1 }}",
                     both));
+  return notes;
 }
 
 DataReader::DataReader(const Json& table, const Values& values,
@@ -156,14 +157,14 @@ std::int64_t DataReader::read_sequence() const {
   return 0;
 }
 
-void DataReader::open(const Model* model, Experiment& experiment) {
+void DataReader::open(const Model* model, RunRequest& asked, RunSetup& setup) {
   if (model != nullptr) vocab_ = model->vocab();
   if (!data_ || sequence_ < 1) return;
-  experiment.data = open_source(*data_, "data", values_.has("seed") ? values_.integer("seed") : 0);
-  if (!experiment.data) return;
-  experiment.data_settings = without_hidden(data_->values.json());
-  experiment.data_settings["kind"] = data_->registration->name;
-  experiment.data_settings.erase("sequence");
+  setup.data = open_source(*data_, "data", values_.has("seed") ? values_.integer("seed") : 0);
+  if (!setup.data) return;
+  asked.data_settings = without_hidden(data_->values.json());
+  asked.data_settings["kind"] = data_->registration->name;
+  asked.data_settings.erase("sequence");
 }
 
 std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen, const char* key,
@@ -200,7 +201,7 @@ std::int64_t DataReader::seed_like_training(const Chosen& chosen) const {
   return values_.has("seed") ? values_.integer("seed") : 0;
 }
 
-Json DataReader::evaluation(Experiment& experiment) {
+Json DataReader::evaluation(RunSetup& setup, Evaluation& evaluation) {
   if (!has("evaluate") || sequence_ < 1) return {};
   Problems found;
   Values given = evaluate_options().read(values_.at("evaluate"), "evaluate", found);
@@ -216,15 +217,14 @@ Json DataReader::evaluation(Experiment& experiment) {
                   "leave it out: it is the run's");
     return {};
   }
-  Evaluation& evaluation = experiment.evaluation;
   evaluation.every = given.integer("every");
   evaluation.batches = given.integer("batches");
   // The same for each seed of a run: a spread over seeds is that of training.
-  experiment.held_out_data = open_source(*chosen, "evaluate.data", 0);
+  setup.held_out_data = open_source(*chosen, "evaluate.data", 0);
   // A source without an end makes its tokens from the seed: another seed would make other tokens
   // than those that the model learns.
-  if (experiment.held_out_data && experiment.held_out_data->tokens() == 0)
-    experiment.held_out_data = open_source(*chosen, "evaluate.data", seed_like_training(*chosen));
+  if (setup.held_out_data && setup.held_out_data->tokens() == 0)
+    setup.held_out_data = open_source(*chosen, "evaluate.data", seed_like_training(*chosen));
   held_out_ = chosen;
   Json data = resolved_value(chosen->values.json());
   data.erase("sequence");

@@ -22,13 +22,12 @@ class DataReader {
   // Tokens of a sample, from the experiment or from its data; 0, and a problem, if neither says.
   std::int64_t sequence() const { return sequence_; }
   // Opens the data. `model`: null if it was refused, which says so itself.
-  void open(const Model* model, Experiment& experiment);
+  void open(const Model* model, RunRequest& asked, RunSetup& setup);
   // Opens what is held out; its settings, or null if there is none.
-  Json evaluation(Experiment& experiment);
-  // Puts into the experiment's notes what a script may not mean: tokens that are read several
-  // times, held-out tokens that are trained on, and what lies in a folder of data and is not read.
-  // Once it has its plan.
-  void add_notes(Experiment& experiment) const;
+  Json evaluation(RunSetup& setup, Evaluation& evaluation);
+  // What a script may not mean: tokens that are read several times, held-out tokens that are
+  // trained on, and what lies in a folder of data and is not read. Empty without a plan.
+  std::vector<std::string> notes(const RunSetup& setup, const Evaluation& evaluation) const;
 
  private:
   void note_unread(const Chosen& chosen, const TokenSource& source, const char* key,

@@ -68,29 +68,31 @@ class Reader {
     read_schedule();
     DataReader data(table_, values_, context_.roots, reach_, problems_);
     const std::int64_t sequence = data.sequence();
-    data.open(request_.model.get(), experiment_);
+    data.open(request_.model.get(), experiment_, experiment_);
     read_scalars();
-    if (Json evaluation = data.evaluation(experiment_); !evaluation.is_null())
+    if (Json evaluation = data.evaluation(experiment_, experiment_.evaluation);
+        !evaluation.is_null())
       chosen_["evaluate"] = std::move(evaluation);
     make(sequence);
     if (experiment_.held_out_data && experiment_.plan)
       experiment_.held_out_plan = forward_only(*experiment_.plan);
-    data.add_notes(experiment_);
-    read_weights(values_, experiment_, problems_);
-    read_priced_for(values_, experiment_, problems_);
+    for (std::string& note : data.notes(experiment_, experiment_.evaluation))
+      experiment_.notes.push_back(std::move(note));
+    read_weights(values_, experiment_, experiment_.notes, problems_);
+    read_priced_for(values_, experiment_.plan.get(), experiment_, problems_);
     problems_.throw_if_any();
     if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
       throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
     experiment_.table = without_hidden(table_);
     identify();
-    experiment_.exporter = read_export(values_, experiment_);
-    experiment_.make_strategy = [catalog = context_.catalog, reach = reach_](const Json& entry) {
+    experiment_.exporter = read_export(values_, *experiment_.plan, experiment_.hash);
+    experiment_.strategies.make = [catalog = context_.catalog, reach = reach_](const Json& entry) {
       Problems found;
       const auto made = make_choice(entry, "plan", *catalog, reach, found, /*anywhere=*/true);
       found.throw_if_any();
       return *made;
     };
-    experiment_.strategy_names = [catalog = context_.catalog] {
+    experiment_.strategies.names = [catalog = context_.catalog] {
       std::vector<std::string> names;
       for (const Registration* one : catalog->all(Kind::strategy)) names.emplace_back(one->name);
       return names;
@@ -107,7 +109,9 @@ class Reader {
     for (const Option& option : experiment_options().list())
       if (has(option.name.c_str()) && !option.beside_run)
         resolved_[option.name] = resolved_value(values_.at(option.name));
-    const Json deciding = make_observers(observers_, context_, experiment_, problems_);
+    const Json deciding = make_observers(
+        observers_, context_, {experiment_.name, experiment_.steps, experiment_.plan->ranks()},
+        experiment_.timeout, experiment_.observers, problems_);
     for (const auto& [place, said] : deciding.items())
       (place == "observe" ? resolved_["observe"]["hash"] : resolved_["observe"]["more"][place]) =
           said;
@@ -123,17 +127,15 @@ class Reader {
     }
     for (const auto& [key, value] : chosen_.items()) resolved_[key] = value;
     experiment_.resolved = std::move(resolved_);
-    ExperimentHashes hashes = hashes_of(experiment_);
+    ExperimentHashes hashes = hashes_of(experiment_.resolved, experiment_);
     experiment_.hash = std::move(hashes.whole);
     experiment_.hash_without_seed = std::move(hashes.without_seed);
     std::string& path = experiment_.checkpoint.path;
-    path = fill_in_path("checkpoint.path", path, experiment_, problems_);
+    path = filled_in("checkpoint.path", path);
     if (has("checkpoint")) experiment_.resolved["checkpoint"]["path"] = path;
-    if (has("log"))
-      experiment_.log = fill_in_path("log", values_.text("log"), experiment_, problems_);
+    if (has("log")) experiment_.log = filled_in("log", values_.text("log"));
     if (has("tensorboard")) {
-      experiment_.tensorboard =
-          fill_in_path("tensorboard", values_.text("tensorboard"), experiment_, problems_);
+      experiment_.tensorboard = filled_in("tensorboard", values_.text("tensorboard"));
       experiment_.resolved["tensorboard"] = experiment_.tensorboard;
     }
     problems_.throw_if_any();
@@ -143,6 +145,10 @@ class Reader {
       experiment_.folder = experiment_.log;
       experiment_.log += "run.h5";
     }
+  }
+
+  std::string filled_in(const char* key, const std::string& path) {
+    return fill_in_path(key, path, experiment_, experiment_.seed, problems_);
   }
 
   bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }

@@ -36,13 +36,13 @@ struct ReadContext {
 };
 
 // The key `device`, and what loads what the build has for it.
-void read_device(const Values& values, Catalog& catalog, Experiment& experiment);
+void read_device(const Values& values, Catalog& catalog, RunSetup& setup);
 
 // Throws Error with every problem found.
 Experiment read_experiment(const Json& table, const ReadContext& context);
 
 // `check`: true, false, or a check of replicas alone.
-void read_check(const Json& given, Experiment& experiment, Problems& problems);
+void read_check(const Json& given, RunChecks& checks, Problems& problems);
 
 const Options& checkpoint_options();
 const Options& resume_options();

@@ -92,27 +92,27 @@ std::vector<ListedObserver> read_observers(const Values& values,
 }
 
 Json make_observers(const std::vector<ListedObserver>& listed, const ReadContext& context,
-                    Experiment& experiment, Problems& problems) {
+                    const ObservedRun& run, double timeout,
+                    std::vector<std::shared_ptr<RunObserver>>& made, Problems& problems) {
   Json deciding = Json::object();
-  const ObservedRun run{experiment.name, experiment.steps, experiment.plan->ranks()};
   for (const ListedObserver& one : listed) {
     if (!one.chosen) {
-      experiment.observers.push_back(
+      made.push_back(
           std::make_shared<FunctionObserver>(one.place, call_in_run(context, one.function)));
       // The hash has the function's code and plain values, and no table in which it collects.
       deciding[one.place] = one.function.value(plain_code_key, "");
       continue;
     }
     const Chosen& chosen = *one.chosen;
-    auto made = make_chosen<RunObserver>(chosen, problems, run);
-    if (!made) continue;
+    auto observer = make_chosen<RunObserver>(chosen, problems, run);
+    if (!observer) continue;
     try {
-      experiment.observers.push_back(guarded(std::move(made), chosen.speaker));
+      made.push_back(guarded(std::move(observer), chosen.speaker, timeout));
     } catch (const Error& error) {
       problems.add(error);
       continue;
     }
-    if (!experiment.observers.back()->decides()) continue;
+    if (!made.back()->decides()) continue;
     deciding[one.place] = resolved_value(chosen.values.json());
     deciding[one.place]["kind"] = chosen.registration->name;
   }

@@ -23,10 +23,12 @@ std::vector<ListedObserver> read_observers(const Values& values,
                                            const std::shared_ptr<const ScriptReach>& reach,
                                            Problems& problems);
 
-// Makes the observers of an experiment that has its plan and its name. Returns what its hash has of
-// them: those that can end the run. Functions are called after each step, on the first rank's
+// Adds the observers of a run to `made`; `timeout`: seconds that a plugin's may take each time that
+// a rank calls it. Returns what its hash has of them: those that can end the
+// run. Functions are called after each step, on the first rank's
 // thread, with the step's index and { loss =, grad_norm =, lr =, tokens =, seconds = }.
 Json make_observers(const std::vector<ListedObserver>& listed, const ReadContext& context,
-                    Experiment& experiment, Problems& problems);
+                    const ObservedRun& run, double timeout,
+                    std::vector<std::shared_ptr<RunObserver>>& made, Problems& problems);
 
 }  // namespace mw

@@ -180,13 +180,17 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
   }
   read_choices(values, context, request, problems);
   const Json base = base_table(table);
+  Experiment experiment;
   try {
-    request.base = read_experiment(base, context);
+    experiment = read_experiment(base, context);
   } catch (const Error& error) {
     problems.add(error);
   }
   problems.throw_if_any();
-  read.machine = read_machine(request.base.cluster, request.base.stack, problems);
+  request.base = experiment.plan;
+  request.source = experiment.strategies;
+  request.asked_memory = experiment.memory;
+  read.machine = read_machine(experiment.cluster, experiment.stack, problems);
   problems.throw_if_any();
   request.machine = read.machine.get();
   const std::int64_t devices = read.machine->cluster().devices();
@@ -200,7 +204,7 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
   }
   request.ranks = static_cast<int>(ranks);
   request.memory = read.machine->most_memory();
-  if (request.base.memory > 0) request.memory = std::min(request.memory, request.base.memory);
+  if (request.asked_memory > 0) request.memory = std::min(request.memory, request.asked_memory);
   for (RecomputeChoice& choice : request.recompute) {
     const bool said = choice.written.is_object() && choice.written.contains("fit");
     if (said && choice.policy.fit > request.memory) {

@@ -42,32 +42,32 @@ std::string numbers_of(const HfConfig& config) {
 
 }  // namespace
 
-void read_weights(const Values& values, Experiment& experiment, Problems& problems) {
-  if (!has(values, "weights") || !experiment.plan || values.text("weights").empty()) return;
+void read_weights(const Values& values, RunSetup& setup, std::vector<std::string>& notes,
+                  Problems& problems) {
+  if (!has(values, "weights") || !setup.plan || values.text("weights").empty()) return;
   Problems found;
   try {
     const std::string path = values.find_file(values.text("weights"));
-    const PlanRequest& request = experiment.plan->request;
+    const PlanRequest& request = setup.plan->request;
     Rotary rotary;
     if (const auto config = hf_config_of(*request.model, request.sequence)) {
       check_hf_config(config_beside(path), request.model->name(), *config, found);
       rotary = rotary_of(*config);
       if (config_beside(path).empty())
-        experiment.notes.push_back(fmt::format(
+        notes.push_back(fmt::format(
             "weights: there is no config.json beside {}, so that {}the number of heads, a window "
             "and "
             "all else that no tensor's shape says are the script's, and compared with nothing{}",
             path, numbers_of(*config),
             has(values, "export") ? "; nor does the export get a tokenizer" : ""));
     }
-    experiment.weights = std::make_shared<Weights>(path);
+    const auto weights = std::make_shared<const Weights>(path);
     // What config.json says is nearer to the cause than the shapes that follow from it.
-    const std::vector<WeightSpec> specs = weight_specs(*experiment.plan->graph);
-    if (found.empty()) experiment.weights->check(specs, found, rotary);
-    const at::ScalarType computed = scalar_type(experiment.plan->programs.front().dtype);
-    experiment.fill = [weights = experiment.weights, specs, computed](
-                          const Value& parameter, const std::vector<Range>& part,
-                          const at::Tensor& out) {
+    const std::vector<WeightSpec> specs = weight_specs(*setup.plan->graph);
+    if (found.empty()) weights->check(specs, found, rotary);
+    const at::ScalarType computed = scalar_type(setup.plan->programs.front().dtype);
+    setup.fill = [weights, specs, computed](const Value& parameter, const std::vector<Range>& part,
+                                            const at::Tensor& out) {
       weights->load(*std::find_if(specs.begin(), specs.end(),
                                   [&](const WeightSpec& s) { return s.name == parameter.name; }),
                     part, out, computed);
@@ -107,24 +107,24 @@ std::filesystem::path export_folder(const std::string& path) {
   return folder;
 }
 
-std::shared_ptr<HfExport> read_export(const Values& values, const Experiment& experiment) {
+std::shared_ptr<HfExport> read_export(const Values& values, const Plan& plan,
+                                      const std::string& hash) {
   if (!has(values, "export")) return nullptr;
   Problems problems;
   const Values given = export_options().read(values.at("export"), "export", problems);
   problems.throw_if_any();
-  const PlanRequest& request = experiment.plan->request;
   ExportSettings settings;
   settings.folder = export_folder(given.text("path"));
   settings.dtype = given.has("dtype") ? export_dtype(given.text("dtype"))
-                                      : scalar_type(experiment.plan->programs.front().dtype);
+                                      : scalar_type(plan.programs.front().dtype);
   settings.most_bytes = given.integer("shard");
-  settings.overwrite = experiment.overwrite;
-  settings.hash = experiment.hash;
-  if (experiment.weights) settings.started_from = values.find_file(values.text("weights"));
-  std::vector<WeightSpec> specs = weight_specs(*experiment.plan->graph);
-  std::vector<int> owners = owners_of(*experiment.plan, specs);
+  settings.overwrite = values.flag("overwrite");
+  settings.hash = hash;
+  if (has(values, "weights")) settings.started_from = values.find_file(values.text("weights"));
+  std::vector<WeightSpec> specs = weight_specs(*plan.graph);
+  std::vector<int> owners = owners_of(plan, specs);
   return std::make_shared<HfExport>(std::move(settings), std::move(specs), std::move(owners),
-                                    hf_config_of(*request.model, request.sequence));
+                                    hf_config_of(*plan.request.model, plan.request.sequence));
 }
 
 }  // namespace mw

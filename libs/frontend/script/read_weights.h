@@ -4,19 +4,23 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "meshwright/options.h"
 #include "script/experiment.h"
 
 namespace mw {
 
-// Opens the weights and holds their names, shapes and config.json to the model. Nothing without a
-// plan, or the key.
-void read_weights(const Values& values, Experiment& experiment, Problems& problems);
+// Opens the weights, by which RunSetup::fill then writes, and holds their names, shapes and
+// config.json to the model. `notes`: what people should know of them. Nothing without a plan, or
+// the key.
+void read_weights(const Values& values, RunSetup& setup, std::vector<std::string>& notes,
+                  Problems& problems);
 
-// The export of an experiment that was found right; null without the key. Throws Error (options)
-// for what the key's table does not take.
-std::shared_ptr<HfExport> read_export(const Values& values, const Experiment& experiment);
+// The export of an experiment that was found right, with its hash; null without the key. Throws
+// Error (options) for what the key's table does not take.
+std::shared_ptr<HfExport> read_export(const Values& values, const Plan& plan,
+                                      const std::string& hash);
 
 // The folder that a path names, whether it ends with "/" or not. Throws Error (options,
 // export.folder) for one that no folder can have.

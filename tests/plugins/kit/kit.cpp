@@ -1,10 +1,13 @@
 // One thing of each kind that can be registered beside strategies, in one file.
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "meshwright/data.h"
 #include "meshwright/lr_schedule.h"
@@ -218,7 +221,9 @@ class Shown final : public mw::RunObserver {
         .integer("last", "the step after which the run ends; -1: none")
         .at_least(-1)
         .fallback(-1)
-        .choice("fault", {"none", "throws", "ends", "twice", "clears", "watches", "takes"},
+        .choice("fault",
+                {"none", "throws", "ends", "twice", "clears", "watches", "takes", "hangs",
+                 "hangs-alone", "exits"},
                 "what it does wrong after step 1")
         .fallback("none");
   }
@@ -236,6 +241,9 @@ class Shown final : public mw::RunObserver {
   void step(mw::RankRun& rank, mw::StepEnd& end) override {
     if (end.step == 1 && fault_ == "throws" && rank.rank() == 1) throw std::runtime_error("enough");
     if (end.step == 1 && fault_ == "ends") end.last = true;
+    if (end.step == 1 && fault_ == "exits" && rank.rank() == 1) std::exit(0);
+    while (end.step == 1 && (fault_ == "hangs" || (fault_ == "hangs-alone" && rank.rank() == 1)))
+      std::this_thread::sleep_for(std::chrono::seconds(1));
     if (fault_ == "clears") end.last = false;
     tensors_.throws = end.step == 1 && fault_ == "watches";
     if (end.report == nullptr) return;

@@ -22,7 +22,7 @@
 namespace {
 
 // What is wrong with an update.
-enum class Fault { none, temporary, counts, crosses, throws };
+enum class Fault { none, temporary, counts, crosses, differs, throws };
 
 template <Fault fault>
 class Descent final : public mw::Optimizer, public mw::ElementOp {
@@ -43,6 +43,10 @@ class Descent final : public mw::Optimizer, public mw::ElementOp {
     }
     if constexpr (fault == Fault::counts) scale *= 1 + 1e-9 * static_cast<double>(calls_++);
     if constexpr (fault == Fault::crosses) scale /= 1 + call.gradient.norm().item<double>();
+    if constexpr (fault == Fault::differs) {  // on each rank, where numbers are not those of verify
+      thread_local const double own = 1e-3 * static_cast<double>(calls_++);
+      if (call.parameter.scalar_type() != at::kDouble) scale *= 1 + own;
+    }
     if constexpr (fault == Fault::temporary) {
       call.parameter.sub_(call.gradient * (call.lr * scale));
     } else {
@@ -252,6 +256,8 @@ MESHWRIGHT_PLUGIN("unsound", "1.0.0", "wrong alike everywhere",
                   mw::optimizer<Descent<Fault::temporary>>("temporary", "allocates"),
                   mw::optimizer<Descent<Fault::counts>>("counts", "keeps a number"),
                   mw::optimizer<Descent<Fault::crosses>>("crosses", "looks across elements"),
+                  mw::optimizer<Descent<Fault::differs>>("differs",
+                                                         "has another rate on each rank"),
                   mw::optimizer<Descent<Fault::throws>>("throws", "throws in its second step"),
                   mw::reduction_hook<Forgets>("forgets", "loses three quarters"),
                   mw::data<Restless>("restless", "keeps a number"),

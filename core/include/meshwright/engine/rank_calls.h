@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "meshwright/communicator.h"
@@ -28,6 +29,14 @@ class RankCalls {
   void waits(std::int64_t call);  // for it to end
   void done(std::int64_t call);   // it has
   void ends(bool failed);         // the rank itself
+
+  // The rank calls a plugin's `what`, which is to return within so many seconds, and it has
+  // returned.
+  void enters(std::string what, double seconds);
+  void leaves();
+  // Says that what the rank is in has not returned within its seconds; empty: it has time left.
+  std::string overdue() const;
+
   bool ended() const;
 
   RankPlace place() const;
@@ -44,6 +53,8 @@ class RankCalls {
   std::int64_t last_ = -1, waits_ = -1;  // numbers; -1: none
   double since_ = 0;                     // seconds_now(), of either
   RankPlace::Call last_call_;            // kept, as its place may be taken again
+  std::string inside_;                   // of a plugin; empty: nothing
+  double limit_ = 0, entered_ = 0;       // its seconds, and since when
   bool ended_ = false, failed_ = false;
 };
 
@@ -56,6 +67,8 @@ class RankRecords {
   void keep();
   // What was kept; of ranks that all went well, nothing.
   const std::vector<RankPlace>& kept() const { return kept_; }
+  // The first rank that is overdue, and what its overdue() says; -1: none is.
+  std::pair<int, std::string> overdue() const;
   // Ranks that have not ended.
   std::vector<int> running() const;
 
@@ -82,7 +95,7 @@ void members(Pack& pack, RankPlace::Call& call) {
 }
 template <class Pack>
 void members(Pack& pack, RankPlace& place) {
-  pack(place.rank, place.state, place.done, place.last, place.waits, place.seconds);
+  pack(place.rank, place.state, place.done, place.last, place.waits, place.seconds, place.inside);
 }
 
 }  // namespace mw

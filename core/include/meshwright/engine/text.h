@@ -73,12 +73,10 @@ inline constexpr const char* strategy_key = "$strategy";
 inline constexpr const char* changed_key = "$changed";
 
 bool is_function(const Json& value);
-// "4", "\"four\"", "true", "nil", "a table", "a list of 3", "a function".
+// "4", "\"four\"", "true", "nil", "a table", "a list of 3", "a function", "the strategy dp(2)".
 std::string describe(const Json& value);
 // As a script has it: 4, "four", true, { 1, 2 }, { name = 1 }; functions as "function(…) … end".
 std::string lua_text(const Json& value);
-// An entry of a plan as a script has it: dp(4), tp { 8, overlap = true }, sp().
-std::string entry_text(const Json& entry);
 // Whether the key path is that of the table, or leads into it.
 bool lies_in(const std::string& key, const std::string& table);
 // The path of a key of the table: key_in("plan[2]", "ways") is "plan[2].ways". What lies in the
