@@ -309,9 +309,9 @@ Json AppHost::what_if(Json table, const ReadContext& context) {
   return result;
 }
 
-void AppHost::add_what_if(const Json& table, const ReadContext& context,
-                          const Experiment& experiment, Json& plan) {
-  Json found = run_what_if(table, options_.what_if, context, experiment);
+void AppHost::add_what_if(const Json& table, const ReadContext& context, Experiment experiment,
+                          Json& plan) {
+  Json found = run_what_if(table, options_.what_if, context, std::move(experiment));
   give(found);
   if (options_.pages && !pages_.empty()) pages_.back()["what_if"] = what_if_page(found);
   add_text(plan, found["text"].get<std::string>());

@@ -143,7 +143,7 @@ class AppHost : public Host {
   Json search(const Json& table, const ReadContext& context);
   Json what_if(Json table, const ReadContext& context);
   // Adds to a plan's result what --what-if asks for.
-  void add_what_if(const Json& table, const ReadContext& context, const Experiment& experiment,
+  void add_what_if(const Json& table, const ReadContext& context, Experiment experiment,
                    Json& plan);
   // Does what --must-fit asks for: says so where the plan does not fit, or nobody knows.
   void look_whether_it_fits(const Json& plan);

@@ -288,6 +288,16 @@ class LeftOut(cases.ProgramCase):
         self.assertIn("read 2 times", result["notes"][0])
         self.assertIn("read 2 times", said)
 
+    def test_keys_that_change_nothing(self):
+        for key, given in (("overwrite", "e.overwrite = true"), ("loss_scale", 'e.precision = "bf16" e.loss_scale = 8'),
+                           ("reductions", 'e.reductions = "fp32"'), ("main_gradients", 'e.main_gradients = "fp32"')):
+            with self.subTest(given):
+                self.assertEqual([note.split(":")[0] for note in self.notes(given)], [key])
+        for given in ('e.overwrite = true e.log = "run.h5"', 'e.precision = "fp16" e.loss_scale = 8',
+                      'e.precision = "bf16" e.reductions = "fp32"'):
+            with self.subTest(given):
+                self.assertEqual(self.notes(given), [])
+
     def test_held_out_tokens_that_are_trained_on(self):
         self.put("b.txt", b"words " * 100)
         pair = 'e.data = mw.text { "b.txt"%s } e.evaluate = { data = mw.text { "./b.txt"%s }, every = 2, batches = 1 }'

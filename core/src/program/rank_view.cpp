@@ -52,7 +52,7 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
       places_(program.parameters.size()),
       like_(program) {
   for (std::size_t s = 0; s < bytes_.size(); ++s) {
-    if (program.slots[s].persistent && program.slots[s].bucket < 0) size_slot(static_cast<int>(s));
+    if (program.slots[s].persistent && !program.slots[s].is_flat()) size_slot(static_cast<int>(s));
   }
   for (const Bucket& bucket : program.buckets) {
     std::int64_t total = 0;

@@ -319,7 +319,7 @@ class Reader {
     note_idle(precision);
   }
 
-  // Keys that change nothing beside the precision.
+  // Keys that change nothing beside what else the experiment says.
   void note_idle(const std::string& precision) {
     if (has("loss_scale") && request_.precision != Precision::fp16)
       experiment_.notes.push_back(
@@ -333,6 +333,10 @@ class Reader {
                         "write precision = \"bf16\"",
                         key, precision));
     }
+    const bool writes = has("log") || has("tensorboard") || has("checkpoint") || has("export");
+    if (experiment_.overwrite && !writes)
+      experiment_.notes.push_back(
+          "overwrite: it changes nothing, as no log, events, checkpoints or weights are written");
   }
 
   void read_loss_scaling() {
