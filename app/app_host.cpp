@@ -13,6 +13,7 @@
 #include "app/model_text.h"
 #include "app/plan_changes.h"
 #include "app/runs_rows.h"
+#include "app/sandboxed.h"
 #include "app/texts.h"
 #include "app/verbs.h"
 #include "app/what_if.h"
@@ -231,7 +232,10 @@ Json AppHost::answer(const std::string& verb, const std::vector<Json>& experimen
   if (verb == "what_if") return what_if(experiments.front(), context);
   std::vector<Experiment> read = read_all(experiments, context);
   if (options_.instead) options_.instead(read);
-  for (auto& each : read) each.force = each.force || options_.force;
+  for (auto& each : read) {
+    each.force = each.force || options_.force;
+    if (runs) check_sandbox_lets(*each.platform);
+  }
   if (verb == "plan" && !options_.what_if.empty())
     check_what_if(options_.what_if, experiments.front(), plugins_);
   if (processes_ != nullptr) agree_on(*processes_, verb, read);

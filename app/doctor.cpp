@@ -13,8 +13,9 @@
 #include "lua/script.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
-#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/platform.h"
 #include "predict/calibration.h"
 #include "record/hdf5_file.h"
 
@@ -62,16 +63,31 @@ std::vector<Finding> check_plugins(PluginRegistry& plugins) {
   return checks;
 }
 
-// After plugins are loaded: one of them has what accelerators need.
-Finding check_devices() {
-  const DeviceState gpus = state_of(at::kCUDA);
-  if (!gpus.built)
-    return {"devices", Verdict::ok, "cpu; for GPUs: ./meshwright build --preset cuda", ""};
-  if (gpus.count > 0)
-    return {"devices", Verdict::ok, fmt::format("cpu, {} of cuda", gpus.count), ""};
-  return {"devices", Verdict::warning,
-          "cpu; 0 of cuda that can be used" + (gpus.why.empty() ? "" : ": " + gpus.why),
-          cuda_needs};
+// What ranks can compute on here. Of platforms that this build lacks it says how to get them.
+Finding check_devices(PluginRegistry& plugins) {
+  Finding finding{"devices", Verdict::ok, "cpu", ""};
+  std::string others;
+  for (const Registration* one : plugins.all(Kind::device)) {
+    const auto platform = make_by_default<Platform>(*one);
+    if (platform->type() == at::kCPU) continue;
+    try {
+      platform->load();
+    } catch (const Error& error) {
+      others += fmt::format("; for {}: {}", one->name, error.problems().front().hint);
+      continue;
+    }
+    if (const int count = platform->count(); count > 0) {
+      finding.found += fmt::format(", {} of {}", count, one->name);
+      continue;
+    }
+    const std::string why = platform->why_none();
+    finding.verdict = Verdict::warning;
+    others +=
+        fmt::format("; 0 of {} that can be used{}{}", one->name, why.empty() ? "" : ": ", why);
+    finding.hint = platform->needs();
+  }
+  finding.found += others;
+  return finding;
 }
 
 Finding check_writable_folder(const std::string& name, const fs::path& folder) {
@@ -158,7 +174,7 @@ int doctor(const Arguments& arguments, Output& output) {
       check_busy(),
       check_calibration()};
   for (Finding& check : check_plugins(plugins)) checks.push_back(std::move(check));
-  checks.push_back(check_devices());
+  checks.push_back(check_devices(plugins));
   checks.push_back(check_writable_folder("run files", fs::current_path() / "runs"));
   checks.push_back(check_writable_folder("cache", cache_folder()));
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -22,18 +21,6 @@
 #include "transport/launched.h"
 
 namespace mw {
-
-std::span<const ShippedCommunicator> shipped_communicators() {
-  static constexpr std::array all{
-      ShippedCommunicator{by_itself, "ranks are threads of one process; several each run by itself",
-                          nullptr},
-      ShippedCommunicator{"mpi", "ranks in several processes, that mpirun or srun started",
-                          "install OpenMPI, then ./meshwright build"},
-      ShippedCommunicator{"nccl",
-                          "ranks on GPUs, in processes that torchrun, srun or mpirun started",
-                          "./meshwright build --preset cuda"}};
-  return all;
-}
 
 namespace {
 
@@ -154,11 +141,9 @@ std::optional<Launch> launch_of(const ProcessArguments& arguments) {
   return launch;
 }
 
-// What to do about a name that none of them has.
-std::string other_than(const std::string& name, PluginRegistry& plugins) {
-  for (const ShippedCommunicator& one : shipped_communicators()) {
-    if (one.name == name && one.how != nullptr) return one.how;
-  }
+// What to do about a name that could not be found.
+std::string other_than(const std::string& name, const Problem& problem, PluginRegistry& plugins) {
+  if (problem.code == "plugin.left_out") return problem.hint;
   std::vector<std::string> known;
   for (const Registration* one : plugins.all(Kind::communicator)) known.emplace_back(one->name);
   known.emplace_back(by_itself);
@@ -171,9 +156,10 @@ const Registration& communicator_given(const std::string& name, PluginRegistry& 
   try {
     return plugins.find(Kind::communicator, name);
   } catch (const Error& error) {
+    const Problem& problem = error.problems().front();
     throw Error(Stage::script, "usage.value", "",
-                fmt::format("--communicator {}: {}", name, error.problems().front().message),
-                other_than(name, plugins));
+                fmt::format("--communicator {}: {}", name, problem.message),
+                other_than(name, problem, plugins));
   }
 }
 
@@ -182,10 +168,11 @@ const Registration& communicator_of(const Launch& launch, PluginRegistry& plugin
   try {
     return plugins.find(Kind::communicator, launch.communicator);
   } catch (const Error& error) {
-    const std::string how = other_than(launch.communicator, plugins);
+    const Problem& problem = error.problems().front();
+    const std::string how = other_than(launch.communicator, problem, plugins);
     throw Error(Stage::environment, "launch.communicator", "",
                 fmt::format("{} started {}, and there is nothing that connects them: {}", launch.by,
-                            plural(launch.processes, "process"), error.problems().front().message),
+                            plural(launch.processes, "process"), problem.message),
                 fmt::format("{}; --communicator names another one, --communicator {} means a run "
                             "in each process by itself",
                             how, by_itself));

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -68,13 +67,5 @@ struct Difference {
 Difference first_difference(const Json& one, const Json& other, const std::string& key = "");
 
 inline constexpr const char* by_itself = "threads";  // no communicator: each process by itself
-
-struct ShippedCommunicator {
-  const char* name;
-  const char* doc;
-  const char* how;  // it is built; null: it is in the program
-};
-
-std::span<const ShippedCommunicator> shipped_communicators();
 
 }  // namespace mw

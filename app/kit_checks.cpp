@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -313,6 +314,50 @@ void check_observers(const Json& with, const Json& without, const ReadContext& c
   try_experiment(observed_check, without, context, report, [&](const auto& alone) {
     try_experiment(observed_check, with, context, report,
                    [&](const auto& seen) { check_observers(seen, alone, report); });
+  });
+}
+
+void check_platform(const Platform& platform, KitReport& report) {
+  const char* const check = "its devices are found";
+  platform.load();
+  const int count = platform.count();
+  if (count < 1) {
+    report.failed(check, "this machine has none: " + platform.why_none(), platform.needs());
+    return;
+  }
+  std::map<std::string, int> device_of_id;
+  for (int d = 0; d < count && platform.type() != at::kCPU; ++d) {
+    const at::Device device(platform.type(), static_cast<at::DeviceIndex>(d));
+    const auto [known, is_new] = device_of_id.emplace(platform.id(device), d);
+    if (is_new) continue;
+    report.failed(check, fmt::format("{} and {} have the id {}", known->second, d, known->first),
+                  "id() must tell a device from all others of all machines");
+    return;
+  }
+  report.ok(check, plural(count, "device"));
+}
+
+void check_device(const Json& there, const Json& on_cpu, const ReadContext& context,
+                  KitReport& report) {
+  constexpr const char* check = "losses are those of CPUs";
+  constexpr double bound = 1e-3;  // other kernels round in other ways
+  const auto compare = [&](const auto& a, const auto& b) {
+    const Reports expected = train_once(b, b), found = train_once(a, a);
+    for (std::size_t n = 0; n < expected.size(); ++n) {
+      const StepReport &own = found.at(n), &right = expected[n];
+      if (relative(own.loss, right.loss, 0) <= bound &&
+          relative(own.grad_norm, right.grad_norm, 0) <= bound)
+        continue;
+      report.failed(check,
+                    fmt::format("step {}: a loss of {} and a norm of {}, {} and {} on CPUs",
+                                own.step, own.loss, own.grad_norm, right.loss, right.grad_norm),
+                    "an op of the backend that is wrong, or a stream that does not wait");
+      return;
+    }
+    report.ok(check, plural(static_cast<std::int64_t>(expected.size()), "step"));
+  };
+  try_experiment(check, on_cpu, context, report, [&](const auto& right) {
+    try_experiment(check, there, context, report, [&](const auto& own) { compare(own, right); });
   });
 }
 

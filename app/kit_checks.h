@@ -9,6 +9,7 @@
 #include "app/kit_report.h"
 #include "meshwright/lr_schedule.h"
 #include "meshwright/optimizer.h"
+#include "meshwright/platform.h"
 #include "script/experiment.h"
 #include "script/read_experiment.h"
 
@@ -52,6 +53,13 @@ void check_all_books(const std::string& mix, const Json& table, const ReadContex
 // the last step are the same to the bit, and all steps run unless an observer decides.
 void check_observers(const Json& with, const Json& without, const ReadContext& context,
                      KitReport& report);
+
+// A platform finds devices, and no two of them have one id.
+void check_platform(const Platform& platform, KitReport& report);
+
+// Trains on a device and on CPUs: losses and norms are the same within a tenth of a percent.
+void check_device(const Json& there, const Json& on_cpu, const ReadContext& context,
+                  KitReport& report);
 
 // A plan's prediction on the cluster that was asked for; says nothing where none is named.
 void check_priced(const RunRequest& asked, const RunSetup& setup, KitReport& report);

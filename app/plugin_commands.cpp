@@ -1,8 +1,11 @@
 // `meshwright plugins list` and `plugins show NAME`: what can be composed, by kind, and the
 // options of each.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "app/command.h"
 #include "app/joined.h"
@@ -52,27 +55,24 @@ std::vector<ClusterFile> all_stack_files() {
   return all;
 }
 
-// The communicators that ship and that nobody has registered here.
-std::vector<const ShippedCommunicator*> unregistered(PluginRegistry& plugins) {
-  std::vector<const ShippedCommunicator*> rest;
-  const std::vector<const Registration*> there = plugins.all(Kind::communicator);
-  for (const ShippedCommunicator& one : shipped_communicators()) {
-    if (std::none_of(there.begin(), there.end(), [&](const Registration* other) {
-          return std::string(other->name) == one.name;
-        }))
-      rest.push_back(&one);
+// What comes with the program and no plugin here brings: threads, which are no communicator, and
+// plugins that this build is without.
+std::vector<Json> shipped(const PluginRegistry& plugins) {
+  std::vector<Json> lines = {
+      {{"kind", name_of(Kind::communicator)},
+       {"name", by_itself},
+       {"summary", "ranks are threads of one process; several each run by themselves"},
+       {"file", nullptr},
+       {"status", "ok"}}};
+  for (const LeftOutPlugin& one : plugins.left_out()) {
+    lines.push_back({{"kind", one.kind},
+                     {"name", one.name},
+                     {"summary", one.summary},
+                     {"file", nullptr},
+                     {"status", "not built"},
+                     {"hint", fmt::format("{}: {}", one.why, one.hint)}});
   }
-  return rest;
-}
-
-Json json_of(const ShippedCommunicator& one) {
-  Json line = {{"kind", name_of(Kind::communicator)},
-               {"name", one.name},
-               {"summary", one.doc},
-               {"file", nullptr},
-               {"status", one.how == nullptr ? "ok" : "not built"}};
-  if (one.how != nullptr) line["hint"] = one.how;
-  return line;
+  return lines;
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ int list_plugins(const Arguments& arguments, Output& output) {
   }
   for (const ClusterFile& one : all_cluster_files(plugins)) lines.push_back(json_of(one));
   for (const ClusterFile& one : all_stack_files()) lines.push_back(json_of_stack(one));
-  for (const ShippedCommunicator* one : unregistered(plugins)) lines.push_back(json_of(*one));
+  for (Json& one : shipped(plugins)) lines.push_back(std::move(one));
   lines.insert(lines.begin(), broken.begin(), broken.end());
   Json searched = Json::array();
   for (const auto& folder : plugins.folders()) searched.push_back(folder.string());
@@ -215,9 +215,9 @@ int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output
     others.push_back(one.name);
     if (one.name == name) shown.add(json_of_stack(one));
   }
-  for (const ShippedCommunicator* one : unregistered(plugins)) {
-    others.emplace_back(one->name);
-    if (one->name == name) shown.add(json_of(*one));
+  for (const Json& one : shipped(plugins)) {
+    others.push_back(one.at("name"));
+    if (others.back() == name) shown.add(one);
   }
   if (!shown.any()) plugins.refuse(name, others);
   shown.print();

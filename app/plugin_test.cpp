@@ -17,6 +17,7 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/platform.h"
 #include "meshwright/reduction_hook.h"
 
 namespace mw {
@@ -39,6 +40,7 @@ void construct(const Registration& one, const Json& options,
         if (one.kind == Kind::optimizer) make<Optimizer>(one, values)->rule(false);
         if (one.kind == Kind::hook) make<ReductionHook>(one, values);
         if (one.kind == Kind::cluster) make<ClusterSource>(one, values);
+        if (one.kind == Kind::device) make<Platform>(one, values)->type();
         if (one.kind == Kind::observer) make<RunObserver>(one, values, ObservedRun{});
       },
       Stage::options);
@@ -193,6 +195,9 @@ class PluginTester {
         experiment["plan"] = Json::array({{{"plugin", "dp"}, {"ways", 2}}});
         check_observers(observed(experiment, table), experiment, context_, report_);
         return;
+      case Kind::device:
+        computes_on(one, experiment);
+        return;
       case Kind::cluster:
         priced(one);
         return;
@@ -214,6 +219,24 @@ class PluginTester {
       const bool done = try_experiment(check, mixed, context_, report_,
                                        [&](const auto& e) { check_equal(check, e, report_); });
       if (done) check_all_books(mix.name, mixed, context_, report_);
+    }
+  }
+
+  // Whether ranks compute there what they do on CPUs, alone and beside the forms.
+  void computes_on(const Registration& one, const Json& on_cpu) {
+    try {
+      check_platform(*make_by_default<Platform>(one), report_);
+    } catch (const Error& error) {
+      report_.failed("its devices are found", error);
+      return;
+    }
+    Json there = on_cpu;
+    there["device"] = one.name;
+    check_device(there, on_cpu, context_, report_);
+    for (const KitMix& mix : kit_mixes()) {
+      const std::string check = "equals one rank, " + mix.name;
+      try_experiment(check, *beside(there, mix), context_, report_,
+                     [&](const Experiment& e) { check_equal(check, e, report_); });
     }
   }
 

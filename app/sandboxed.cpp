@@ -14,6 +14,8 @@
 #include "app/command.h"
 #include "common/process.h"
 #include "launch/sandbox/sandbox.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 #include "transport/launched.h"
 
@@ -72,6 +74,23 @@ fs::path read_beside(const std::string& script, const std::vector<std::string>& 
   return file;
 }
 
+// Loads the platforms, so that the folders of their libraries are known, in which these look for
+// others later.
+void open_devices(Sandbox& sandbox) {
+  PluginRegistry plugins(sandbox.plugins);
+  for (const std::string& name : sandbox.devices) {
+    try {
+      const auto platform = make_by_default<Platform>(plugins.find(Kind::device, name));
+      platform->load();
+      for (const std::string& file : platform->files()) sandbox.drives.emplace_back(file);
+    } catch (const Error& error) {
+      const Problem& problem = error.problems().front();
+      throw Error(Stage::script, "usage.value", "",
+                  fmt::format("--sandbox-device {}: {}", name, problem.message), problem.hint);
+    }
+  }
+}
+
 Sandbox sandbox_of(const Arguments& arguments, const Command::About& about, Output& output) {
   const SandboxArguments& given = arguments.sandbox;
   Sandbox sandbox;
@@ -94,6 +113,8 @@ Sandbox sandbox_of(const Arguments& arguments, const Command::About& about, Outp
   sandbox.cpu = given.cpu;
   sandbox.time = given.time;
   sandbox.needs_kernel = given.kernel == "require";
+  sandbox.devices = given.devices;
+  open_devices(sandbox);
   sandbox.starts_processes = std::string_view(about.path) == "sweep";
   return sandbox;
 }
@@ -109,6 +130,7 @@ void check_alone(const Arguments& arguments) {
 void stay_in(Sandbox sandbox, SandboxArguments& arguments) {
   arguments.on = true;
   arguments.memory = sandbox.memory;
+  open_devices(sandbox);
   bind_process(sandbox);
 }
 
@@ -119,6 +141,7 @@ void SandboxArguments::add_words(std::vector<std::string>& words) const {
   words.emplace_back(kernel == "require" ? "--sandbox=require" : "--sandbox");
   for (const std::string& folder : read) words.insert(words.end(), {"--sandbox-read", folder});
   for (const std::string& folder : write) words.insert(words.end(), {"--sandbox-write", folder});
+  for (const std::string& name : devices) words.insert(words.end(), {"--sandbox-device", name});
   words.insert(words.end(), {"--sandbox-memory", std::to_string(memory), "--sandbox-time",
                              std::to_string(time)});
   if (cpu > 0) words.insert(words.end(), {"--sandbox-cpu", std::to_string(cpu)});
@@ -145,6 +168,12 @@ void add_sandbox(CLI::App& command, SandboxArguments& arguments) {
       "may be repeated",
       "FOLDER")
       ->allow_extra_args(false);
+  add("--sandbox-device", arguments.devices,
+      "a device beside \"cpu\" that its ranks may be on, whose driver it then reaches: cuda; may "
+      "be "
+      "repeated",
+      "NAME")
+      ->allow_extra_args(false);
   add("--sandbox-memory", arguments.memory, "how much memory it may use; 8GiB if left out", "BYTES")
       ->transform(bytes);
   add("--sandbox-cpu", arguments.cpu,
@@ -152,6 +181,17 @@ void add_sandbox(CLI::App& command, SandboxArguments& arguments) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
   add("--sandbox-time", arguments.time, "seconds that it may run; 3600 if left out", "SECONDS")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+}
+
+void check_sandbox_lets(const Platform& platform) {
+  const auto sandbox = inherited_sandbox();
+  if (!sandbox || platform.type() == at::kCPU) return;
+  const std::string name = platform.name();
+  if (std::find(sandbox->devices.begin(), sandbox->devices.end(), name) != sandbox->devices.end())
+    return;
+  throw Error(Stage::environment, "sandbox.device", "device",
+              fmt::format("device: the sandbox keeps the script from devices of {}", quote(name)),
+              fmt::format("allow them: --sandbox-device {}; or write device = \"cpu\"", name));
 }
 
 std::optional<int> enter_sandbox(Arguments& arguments, const Command::About& about) {

@@ -44,7 +44,7 @@
 
 namespace mw {
 const Machine& machine_here(const RunSetup& setup) {
-  return setup.device == at::kCPU ? measured_machine() : this_machine();
+  return setup.platform->type() == at::kCPU ? measured_machine() : this_machine();
 }
 
 PricedFor::PricedFor(const RunRequest& asked, const RunSetup& setup)
@@ -140,9 +140,10 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine, b
                                   of(*experiment.held_out_plan).step_seconds;
   }
   const auto of_its_device = [&] {
-    if (experiment.device != at::kCPU && &machine == &this_machine())
+    if (experiment.platform->type() != at::kCPU && &machine == &this_machine())
       prediction.forget_machine(
-          "it is to run on a GPU (device = \"cuda\"), and nothing says what that can do");
+          fmt::format("it is to run on a GPU (device = {}), and nothing says what that can do",
+                      quote(experiment.platform->name())));
     return prediction;
   };
   if (!experiment.step_plans) return of_its_device();
@@ -166,7 +167,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine, b
 // cluster that the experiment names.
 Prediction prediction_of_run(const Experiment& experiment) {
   const std::unique_ptr<Machine> cluster =
-      experiment.device == at::kCPU ? nullptr : machine_of(experiment);
+      experiment.platform->type() == at::kCPU ? nullptr : machine_of(experiment);
   return prediction_of(experiment, cluster ? *cluster : machine_here(experiment));
 }
 

@@ -40,6 +40,8 @@ if(MESHWRIGHT_CUDA)
   set_property(TARGET plugin_nccl PROPERTY INSTALL_RPATH "$ORIGIN/../libtorch/torch/lib" "${torch_root}/lib")
 endif()
 install(TARGETS ${MESHWRIGHT_OWN_PLUGINS} LIBRARY DESTINATION lib/meshwright/plugins OPTIONAL)
+install(FILES "${PROJECT_BINARY_DIR}/lib/meshwright/plugins/left_out.json"
+        DESTINATION lib/meshwright/plugins)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/include/" "${PROJECT_SOURCE_DIR}/plugins/models/include/"
         "${PROJECT_SOURCE_DIR}/libs/transport/include/"
         DESTINATION include)

@@ -167,6 +167,17 @@ endforeach()
 
 add_custom_target(programs DEPENDS meshwright)
 
+# Sets KIND and SUMMARY to what the MESHWRIGHT_PLUGIN(…) among the files registers first.
+function(meshwright_registered_by kind summary files)
+  foreach(file IN LISTS files)
+    file(READ "${file}" text)
+    if(text MATCHES "MESHWRIGHT_PLUGIN\\(\"[^\"]*\", *\"[^\"]*\",[ \n]*\"([^\"]*)\",[ \n]*mw::([a-z_]+)<")
+      set(${summary} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+      set(${kind} "${CMAKE_MATCH_2}" PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
 function(meshwright_add_own_plugins folder output)
   file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true "${folder}/*")
   foreach(path IN LISTS folders)
@@ -176,12 +187,17 @@ function(meshwright_add_own_plugins folder output)
       continue()
     endif()
     # What a plugin alone needs, it finds itself: plugin.cmake sets MESHWRIGHT_PLUGIN_LINK to what
-    # is linked, or MESHWRIGHT_PLUGIN_LEFT_OUT to why it cannot be built here.
+    # is linked, or MESHWRIGHT_PLUGIN_LEFT_OUT to why it cannot be built here, with
+    # MESHWRIGHT_PLUGIN_HINT, what to do. It may add to `files`.
     unset(MESHWRIGHT_PLUGIN_LINK)
     unset(MESHWRIGHT_PLUGIN_LEFT_OUT)
+    unset(MESHWRIGHT_PLUGIN_HINT)
     include("${path}/plugin.cmake" OPTIONAL)
     if(MESHWRIGHT_PLUGIN_LEFT_OUT)
-      message(STATUS "Plugin ${name} is left out: ${MESHWRIGHT_PLUGIN_LEFT_OUT}")
+      message(STATUS "Plugin ${name} is left out: ${MESHWRIGHT_PLUGIN_LEFT_OUT} (${MESHWRIGHT_PLUGIN_HINT})")
+      meshwright_registered_by(kind summary "${files}")
+      list(APPEND left_out
+        "{\"name\": \"${name}\", \"kind\": \"${kind}\", \"summary\": \"${summary}\", \"why\": \"${MESHWRIGHT_PLUGIN_LEFT_OUT}\", \"hint\": \"${MESHWRIGHT_PLUGIN_HINT}\"}")
       continue()
     endif()
     list(APPEND modules "${output}/${name}.so")
@@ -199,6 +215,9 @@ function(meshwright_add_own_plugins folder output)
     endif()
   endforeach()
   set(MESHWRIGHT_OWN_PLUGINS ${targets} PARENT_SCOPE)
+  # What the program says of plugins that it was built without: it reads this file.
+  list(JOIN left_out ",\n " left_out)
+  file(CONFIGURE OUTPUT "${output}/left_out.json" CONTENT "[${left_out}]\n" @ONLY)
   # The module of a plugin that was renamed or removed would still be found by the program.
   file(GLOB stale "${output}/*.so")
   list(REMOVE_ITEM stale ${modules})

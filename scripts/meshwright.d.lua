@@ -372,7 +372,7 @@ local mw = {}
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
 ---@field recompute? any activations that backward recomputes: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" } or "fit" (what the memory asks for, stage by stage), a plugin's policy, or a function of an op (default "none")
 ---@field offload? any activations that lie in host memory until backward reads them: "none", "full", { layers = n }, { ops = { … } }, or a function of an op (default "none")
----@field device? "cpu"|"cuda" where ranks compute: on this machine's CPUs, or each on one of its GPUs; where there are more ranks than GPUs, some share one (default "cpu")
+---@field device? string where ranks compute: "cpu", this machine's cores, or each on a device of a platform that a plugin brings, as "cuda" is; where there are more ranks than devices, some share one (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
 ---@field schedule? meshwright.Schedule|fun(step: integer): number of the learning rate: mw.cosine { … }, mw.constant(), or a function of the step
 ---@field steps integer how many optimizer steps (1 .. 2147483647)
@@ -421,7 +421,7 @@ local mw = {}
 ---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
 ---@field reductions? "compute"|"fp32" what reals are summed in over ranks: the precision of computation, or fp32 where that is less
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less
----@field device? "cpu"|"cuda" a training's: the search does not look at it
+---@field device? string a training's: the search does not look at it
 ---@field optimizer? meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
 ---@field schedule? meshwright.Schedule|fun(step: integer): number a training's: the search does not look at it
 ---@field steps? integer a training's: the search does not look at it
@@ -802,6 +802,12 @@ function mw.cosine(options) end
 ---@overload fun(options?: meshwright.plugin.coshard|string): meshwright.Strategy
 ---@class meshwright.make.coshard
 
+---@class meshwright.plugin.cuda
+
+---NVIDIA's GPUs, by libtorch's CUDA side
+---@overload fun(options?: meshwright.plugin.cuda): meshwright.Device
+---@class meshwright.make.cuda
+
 ---@class meshwright.plugin.dp
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
@@ -924,7 +930,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "coshard"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
+---@param ... "coshard"|"cuda"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -987,6 +993,7 @@ function mw.plugins(...) end
 
 ---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
 ---@overload fun(name: "coshard"): meshwright.make.coshard
+---@overload fun(name: "cuda"): meshwright.make.cuda
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "ep"): meshwright.make.ep
 ---@overload fun(name: "mpi"): meshwright.make.mpi

@@ -69,7 +69,7 @@ void check_memory(const RunRequest& asked, const RunSetup& setup, std::int64_t l
   try {
     check_thread_ranks(*setup.plan);
     // Memory of accelerators is asked for by the cell's own process, which alone opens them.
-    if (setup.device == at::kCPU && planned.memory > available)
+    if (setup.platform->type() == at::kCPU && planned.memory > available)
       check_machine_memory(asked, setup, available);
     if (setup.memory > 0 && planned.peak > setup.memory) check_memory_limit(asked, setup);
   } catch (const Error& error) {

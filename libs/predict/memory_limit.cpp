@@ -384,7 +384,7 @@ std::string check_accelerators(const RunRequest& asked, const RunSetup& setup, s
   const int here = processes == nullptr ? plan.ranks() : plan.ranks() / processes->count();
   const int first = processes == nullptr ? 0 : processes->index() * here;
   const int before = processes == nullptr ? 0 : processes->before_on_this_host() * here;
-  const Accelerators there = accelerators_of(setup, before, here);
+  const Accelerators there = accelerators_of(*setup.platform, before, here);
   const Needs needs = needs_of(plan);
   std::map<int, std::pair<std::int64_t, int>> of_device;  // bytes, ranks
   for (int rank = 0; rank < here; ++rank) {
@@ -410,7 +410,7 @@ std::string check_accelerators(const RunRequest& asked, const RunSetup& setup, s
 
 std::string check_machine_memory(const RunRequest& asked, const RunSetup& setup,
                                  std::int64_t available) {
-  if (setup.device != at::kCPU) return check_accelerators(asked, setup, available);
+  if (setup.platform->type() != at::kCPU) return check_accelerators(asked, setup, available);
   const Plan& plan = highest(setup, true);
   const std::int64_t need = on_this_host(setup.processes, predicted_need(plan, true));
   if (need <= available) return "";
@@ -435,7 +435,7 @@ std::string check_verify_memory(const RunRequest& asked, const RunSetup& setup,
   const std::int64_t kept =
       copies_here(setup.processes) * (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
   // On accelerators the ranks take none of this memory; what is kept of them lies here.
-  const bool here = setup.device == at::kCPU;
+  const bool here = setup.platform->type() == at::kCPU;
   const std::int64_t need = (here ? std::max(ranks, alone) : 0) + kept;
   if (need <= available) return "";
   return refuse(

@@ -180,15 +180,15 @@ transport::MessageLink& TransportCarrier::messages() {
 }
 
 std::unique_ptr<CommunicatorSource> TransportCarrier::connect(
-    const std::vector<std::vector<int>>& ranks, at::DeviceType device,
+    const std::vector<std::vector<int>>& ranks, const Platform& platform,
     std::chrono::milliseconds timeout) {
-  if (device != at::kCPU) {
+  if (platform.type() != at::kCPU) {
     throw Error(Stage::options, "device.transport", "device",
                 fmt::format("device: {} connects ranks on CPUs, and the ranks are on {}",
-                            messages().name(), c10::DeviceTypeName(device, /*lower_case=*/true)),
+                            messages().name(), platform.name()),
                 "device = \"cpu\"; GPUs of several processes are connected by nccl");
   }
-  return LinkedCarrier::connect(ranks, device, timeout);
+  return LinkedCarrier::connect(ranks, platform, timeout);
 }
 
 void TransportCarrier::post(int to, std::string bytes) {

@@ -21,15 +21,15 @@ std::string MpiCarrier::launcher(int processes) {
 }
 
 std::unique_ptr<mw::CommunicatorSource> MpiCarrier::connect(
-    const std::vector<std::vector<int>>& ranks, at::DeviceType device,
+    const std::vector<std::vector<int>>& ranks, const mw::Platform& platform,
     std::chrono::milliseconds timeout) {
-  if (device != at::DeviceType::CPU) {
-    throw mw::Error(mw::Stage::environment, "process.device", "",
-                    fmt::format("MPI carries tensors of the CPU, and ranks are to run on {}.",
-                                at::DeviceTypeName(device, true)),
-                    "Use device = \"cpu\", or the communicator of that device.");
+  if (platform.type() != at::kCPU) {
+    throw mw::Error(
+        mw::Stage::environment, "process.device", "",
+        fmt::format("MPI carries tensors of the CPU, and ranks are to run on {}.", platform.name()),
+        "Use device = \"cpu\", or the communicator of that device.");
   }
-  return LinkedCarrier::connect(ranks, device, timeout);
+  return LinkedCarrier::connect(ranks, platform, timeout);
 }
 
 }  // namespace mpi

@@ -12,7 +12,7 @@ class MpiCarrier final : public mw::LinkedCarrier {
   static std::string launcher(int processes);
 
   std::unique_ptr<mw::CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,
-                                                  at::DeviceType device,
+                                                  const mw::Platform& platform,
                                                   std::chrono::milliseconds timeout) override;
 };
 

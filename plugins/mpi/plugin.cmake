@@ -5,5 +5,7 @@ find_package(MPI COMPONENTS CXX QUIET)
 if(MPI_CXX_FOUND)
   set(MESHWRIGHT_PLUGIN_LINK MPI::MPI_CXX)
 else()
-  set(MESHWRIGHT_PLUGIN_LEFT_OUT "MPI is not installed (openmpi-bin and libopenmpi-dev, or the site's own)")
+  set(MESHWRIGHT_PLUGIN_LEFT_OUT "MPI is not installed")
+  set(MESHWRIGHT_PLUGIN_HINT
+      "install openmpi-bin and libopenmpi-dev, or the site's own MPI, then ./meshwright build")
 endif()

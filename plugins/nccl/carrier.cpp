@@ -27,16 +27,15 @@ mw::Rendezvous ready() {
 NcclCarrier::NcclCarrier() : link_(ready()) {}
 
 std::unique_ptr<mw::CommunicatorSource> NcclCarrier::connect(
-    const std::vector<std::vector<int>>& ranks, at::DeviceType device,
+    const std::vector<std::vector<int>>& ranks, const mw::Platform& platform,
     std::chrono::milliseconds timeout) {
-  if (device != at::kCUDA) {
+  if (platform.type() != at::kCUDA) {
     throw mw::Error(
         mw::Stage::options, "device.nccl", "device",
-        fmt::format("device: NCCL connects GPUs, and the ranks are on {}",
-                    c10::DeviceTypeName(device, /*lower_case=*/true)),
+        fmt::format("device: NCCL connects GPUs, and the ranks are on {}", platform.name()),
         "device = \"cuda\"; CPUs of several machines are connected by mpi (mpirun, srun)");
   }
-  return std::make_unique<Source>(link_, fmt::format("run{}", runs_++), ranks, timeout);
+  return std::make_unique<Source>(link_, fmt::format("run{}", runs_++), ranks, platform, timeout);
 }
 
 }  // namespace nccl

@@ -20,7 +20,7 @@ class NcclCarrier final : public mw::Carrier {
   int process() const override { return link_.at().process; }
   // Throws Error (options) for ranks that are not on GPUs.
   std::unique_ptr<mw::CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,
-                                                  at::DeviceType device,
+                                                  const mw::Platform& platform,
                                                   std::chrono::milliseconds timeout) override;
   void post(int to, std::string bytes) override { link_.post(to, std::move(bytes)); }
   std::optional<std::string> take(int from, std::chrono::milliseconds timeout) override {

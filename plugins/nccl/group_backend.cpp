@@ -4,7 +4,6 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -66,7 +65,7 @@ class Followed final : public c10d::Work {
 GroupBackend::GroupBackend(Source& source, const mw::Connection& group, int index)
     : CheckedBackend(group.axis, group.ranks, index, source.timeout()),
       source_(source),
-      device_(at::kCUDA, static_cast<at::DeviceIndex>(c10::cuda::current_device())),
+      device_(c10::impl::VirtualGuardImpl(at::kCUDA).getDevice()),
       line_(source.line_of(group, index, device_)),
       nccl_(source.join(group, index, device_)) {
   if (group.pair) connect_pair();

@@ -1,6 +1,7 @@
 # The only module that links libtorch's CUDA side. It belongs to the cuda preset; where the toolkit
 # is other builds can compile and link it too, by the target check_nccl, which a test does.
 set(nccl_state "")
+set(MESHWRIGHT_PLUGIN_HINT "./meshwright build --preset cuda")
 if(NOT meshwright_cuda_unpacked)
   find_package(CUDAToolkit 13.0 QUIET)
   find_path(MESHWRIGHT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -8,8 +9,7 @@ endif()
 if(NOT meshwright_cuda_unpacked AND NOT (CUDAToolkit_FOUND AND MESHWRIGHT_NCCL_INCLUDE))
   set(MESHWRIGHT_PLUGIN_LEFT_OUT "there is no CUDA 13 toolkit with nccl.h")
 elseif(NOT EXISTS "${torch_root}/lib/libtorch_cuda.so")
-  set(MESHWRIGHT_PLUGIN_LEFT_OUT
-      "libtorch's CUDA side is not unpacked (./meshwright build --preset cuda)")
+  set(MESHWRIGHT_PLUGIN_LEFT_OUT "libtorch's CUDA side is not unpacked")
 else()
   meshwright_torch_cuda()
   if(NOT TARGET nccl_headers)
@@ -19,7 +19,7 @@ else()
   endif()
   set(MESHWRIGHT_PLUGIN_LINK nccl_headers)
   if(NOT MESHWRIGHT_CUDA)
-    set(MESHWRIGHT_PLUGIN_LEFT_OUT "this build has no CUDA (./meshwright build --preset cuda)")
+    set(MESHWRIGHT_PLUGIN_LEFT_OUT "CUDA is missing")
     meshwright_add_plugin(nccl_checked ${files} OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/checked"
                           LINK nccl_headers)
     set_target_properties(plugin_nccl_checked PROPERTIES

@@ -1,9 +1,6 @@
 // Makes NCCL's communicators, watches them and the other processes, and takes all down together.
 #include "source.h"
 
-#include <ATen/cuda/CUDAContextLight.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -28,17 +25,11 @@ constexpr std::chrono::milliseconds look_every{200};
 // communicators of one stream would wait for each other. Some are left for groups of threads.
 constexpr int most_urgent_streams = 24;
 
-// What processes call the GPU of a rank. Each of them may see it under another number.
-mw::MemberDevice named(at::Device device) {
-  const auto& bytes = at::cuda::getDeviceProperties(device.index())->uuid.bytes;
-  std::string uuid = "GPU-";
-  for (std::size_t i = 0; i < sizeof bytes; ++i) {
-    const bool begins = i == 4 || i == 6 || i == 8 || i == 10;
-    uuid += fmt::format("{}{:02x}", begins ? "-" : "", static_cast<unsigned char>(bytes[i]));
-  }
+mw::MemberDevice named(const mw::Platform& platform, at::Device device) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  return {uuid, fmt::format("GPU {} of {}", static_cast<int>(device.index()), host.data())};
+  return {platform.id(device),
+          fmt::format("GPU {} of {}", static_cast<int>(device.index()), host.data())};
 }
 
 // No other communicator of the run has this name.
@@ -50,8 +41,13 @@ std::string key_of(const mw::Connection& c) {
 }  // namespace
 
 Source::Source(mw::StoreLink& link, const std::string& run,
-               const std::vector<std::vector<int>>& ranks, std::chrono::milliseconds timeout)
-    : link_(link), run_(run), timeout_(timeout), process_of_(mw::comm::process_of_ranks(ranks)) {
+               const std::vector<std::vector<int>>& ranks, const mw::Platform& platform,
+               std::chrono::milliseconds timeout)
+    : link_(link),
+      run_(run),
+      platform_(platform),
+      timeout_(timeout),
+      process_of_(mw::comm::process_of_ranks(ranks)) {
   const mw::comm::Beyond beyond;  // nobody knows what ranks of other processes wait for
   threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout, &beyond);
   news_ = link_.store(run_);
@@ -99,8 +95,7 @@ std::optional<c10::Stream> Source::line_of(const mw::Connection& connection, int
   auto line = lines_.find(key);
   if (line == lines_.end()) {
     take_stream(device);
-    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
-    line = lines_.try_emplace(key, guard.getStreamFromGlobalPool(device, true)).first;
+    line = lines_.try_emplace(key, platform_.new_stream(device, /*urgent=*/true)).first;
   }
   return line->second;
 }
@@ -125,7 +120,7 @@ GroupPtr Source::join(const mw::Connection& group, int index, at::Device device)
     if (group.pair) take_stream(device);
   }
   mw::meet_on_devices({*devices_, name, group.axis, group.ranks, timeout_, [this] { check(); }},
-                      group.ranks.at(static_cast<std::size_t>(index)), named(device));
+                      group.ranks.at(static_cast<std::size_t>(index)), named(platform_, device));
   auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/group.pair);
   options->timeout = timeout_;
   auto made = c10::make_intrusive<c10d::ProcessGroupNCCL>(link_.store(run_ + "/" + name), index,

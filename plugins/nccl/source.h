@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "meshwright/backend.h"
+#include "meshwright/platform.h"
 #include "meshwright/store_link.h"
 #include "meshwright/world.h"
 
@@ -31,7 +32,7 @@ class Source final : public mw::CommunicatorSource {
  public:
   // `run`: a name that no other run of these processes has.
   Source(mw::StoreLink& link, const std::string& run, const std::vector<std::vector<int>>& ranks,
-         std::chrono::milliseconds timeout);
+         const mw::Platform& platform, std::chrono::milliseconds timeout);
   ~Source() override;
 
   const char* name() const override { return "nccl"; }
@@ -74,6 +75,7 @@ class Source final : public mw::CommunicatorSource {
 
   mw::StoreLink& link_;
   const std::string run_;
+  const mw::Platform& platform_;
   const std::chrono::milliseconds timeout_;
   std::vector<int> process_of_;                      // by rank
   std::unique_ptr<mw::CommunicatorSource> threads_;  // of this process

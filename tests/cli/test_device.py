@@ -41,7 +41,8 @@ class Device(ProgramCase):
                 self.assertEqual(self.lines(done)[-1]["kind"], "error")  # no result: nothing has run
 
     def test_another_word_is_none(self):
-        self.refused(2, "option.choice device", "plan", self.write(SCRIPT % ("dp(2)", 'e.device = "gpu"')))
+        error = self.refused(2, "option.choice device", "plan", self.write(SCRIPT % ("dp(2)", 'e.device = "gpu"')))
+        self.assertTrue("devices: cpu, cuda; others come from plugins" in error["hint"], error["hint"])
 
 
 if __name__ == "__main__":

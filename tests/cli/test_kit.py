@@ -16,7 +16,7 @@ from ports import free_ports
 from problems import problems
 
 KINDS = ["strategy", "scheduler", "hook", "optimizer", "model", "op", "data", "recompute", "microbatch", "lr_schedule",
-         "cluster", "weave", "observer"]
+         "cluster", "weave", "observer", "device"]
 LUA_KINDS = ["strategy", "scheduler", "model", "cluster"]
 EXAMPLES = ["tp2d", "kfkb", "topk", "lion", "parallel", "profiler"]
 SCRIPT = """\
@@ -149,6 +149,10 @@ class Kit(KitCase):
                 elif of == "cluster my_cluster":  # prices, and computes nothing
                     self.assertEqual({check["status"] for check in own.values()}, {"ok"})
                     self.assertIn("a plan is priced for the cluster", own)
+                elif of == "device my_device":
+                    self.assertEqual({check["status"] for check in own.values()}, {"ok"}, own)
+                    self.assertIn("losses are those of CPUs", own)
+                    self.assertIn("equals one rank, beside pp(2)", own)
                 elif of.startswith("observer"):
                     self.assertEqual({check["status"] for check in own.values()}, {"ok"}, own)
                     self.assertIn("a run that it looks at is the run without it", own)

@@ -51,6 +51,9 @@ class Launch(ProgramCase):
             self.skipTest("built for devices")
         done = self.call("run", "script.lua", "--json", **torchrun)
         self.assertEqual((done.returncode, problems(self.lines(done))), (5, ["launch.communicator"]), done.stderr)
+        error = self.lines(done)[0]
+        self.assertIn('this build has no communicator "nccl": ', error["message"])
+        self.assertTrue(error["hint"].startswith("./meshwright build --preset cuda; "), error["hint"])
 
     def test_a_near_communicator_is_named(self):
         done = self.call("run", "script.lua", "--communicator", "thread", "--json", **launched(0))

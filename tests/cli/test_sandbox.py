@@ -178,6 +178,7 @@ NATIVE = [
     'act = "pair of sockets"',
     'act = "watch", path = OUTSIDE',
     'act = "messages"',
+    'act = "share memory"',
     'act = "semaphores"',
     'act = "segments"',
     'act = "priority"',
@@ -195,9 +196,6 @@ SOMETIMES = [
     'act = "set marks", path = OUT .. "/mine"',
     'act = "namespace"',
 ]
-# The driver of GPUs shares memory itself.
-if not any(pathlib.Path("/dev").glob("nvidia*")):
-    NATIVE.append('act = "share memory"')
 
 TRY_ALL = """
 for n, attempt in ipairs(attempts) do

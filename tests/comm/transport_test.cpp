@@ -22,6 +22,11 @@ using Catch::Contains;
 
 namespace {
 
+class Elsewhere final : public Platform {
+ public:
+  at::DeviceType type() const override { return at::kPrivateUse1; }
+};
+
 class Wire;
 // What all processes have in common.
 struct Office {
@@ -69,7 +74,7 @@ std::map<int, std::string> across(const Places& ranks, const Body& body,
   for (std::size_t p = 0; p < ranks.size(); ++p) {
     processes.emplace_back([&, p] {
       for (int time = 0; time < times; ++time) {
-        const auto source = wires[p]->connect(ranks, at::kCPU, timeout);
+        const auto source = wires[p]->connect(ranks, *cpu_platform(), timeout);
         std::vector<std::thread> threads;
         for (const int rank : ranks[p]) {
           threads.emplace_back([&, rank] {
@@ -255,7 +260,7 @@ TEST_CASE("A process that is gone fails what waits for its ranks, and its words 
   Wire wire(office, 2, 0), other(office, 2, 1);
   office.there = {&wire, &other};
   other.post(0, "the last word");
-  const auto source = wire.connect({{0}, {1}}, at::kCPU, 60s);
+  const auto source = wire.connect({{0}, {1}}, *cpu_platform(), 60s);
   RankContext context{0, 2, source.get()};
   const auto comm = world_communicator(context);
   auto under_way = comm->barrier({});
@@ -265,7 +270,7 @@ TEST_CASE("A process that is gone fails what waits for its ranks, and its words 
   CHECK(wire.take(1, 1s) == "the last word");
   CHECK(test::thrown([&] { wire.take(1, 60s); }) == "process.lost");
   CHECK(test::thrown([&] {
-          wire.connect({{0}, {1}}, at::kCUDA, 60s);
+          wire.connect({{0}, {1}}, Elsewhere(), 60s);
         }) == "device.transport device");
 }
 
@@ -273,7 +278,7 @@ TEST_CASE("A message that cannot be read is the end of who sent it, told to thos
   Office office;
   Wire wire(office, 2, 0), other(office, 2, 1);
   office.there = {&wire, &other};
-  const auto source = wire.connect({{0}, {1}}, at::kCPU, 60s);
+  const auto source = wire.connect({{0}, {1}}, *cpu_platform(), 60s);
   RankContext context{0, 2, source.get()};
   const auto comm = world_communicator(context);
   auto under_way = comm->barrier({});

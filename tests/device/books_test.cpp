@@ -24,8 +24,8 @@ TEST_CASE("What lasts, and what lies in host memory, is booked on an accelerator
                                     "zero 3, parameters in host memory", "offload, dp 2");
   const Experiment e = experiment(mix_named(name).setup);
   const Peaks on_cpu = peaks_of(e);
-  const OnDevices devices(Ranks::together);
-  const Peaks on_device = peaks_of(e);
+  const OnDevices on_devices(Ranks::together);
+  const Peaks on_device = peaks_of(on_devices(e));
   for (const auto& [rank, peaks] : on_cpu) {
     for (const Category c :
          {Category::parameters, Category::gradients, Category::optimizer, Category::host}) {
@@ -38,9 +38,9 @@ TEST_CASE("What lasts, and what lies in host memory, is booked on an accelerator
 }
 
 TEST_CASE("A limit holds on an accelerator too") {
-  Experiment e = experiment(mix_named("dp 2, overlapped").setup);
+  const OnDevices on_devices(Ranks::together);
+  Experiment e = on_devices(experiment(mix_named("dp 2, overlapped").setup));
   e.memory = 100'000;
-  const OnDevices devices(Ranks::together);
   RankRuntime runtime = runtime_of(e, *e.plan);
   CHECK(thrown([&] {
           with_ranks(
@@ -50,9 +50,9 @@ TEST_CASE("A limit holds on an accelerator too") {
 }
 
 TEST_CASE("Times of a step are in order and within it") {
-  Experiment e = experiment(mix_named("pp 2, 1f1b").setup);
+  const OnDevices on_devices(Ranks::apart);
+  Experiment e = on_devices(experiment(mix_named("pp 2, 1f1b").setup));
   e.trace = {1};
-  const OnDevices devices(Ranks::apart);
   with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger& ledger) {
     executor.step(0, 1e-3);
     ledger.clear_step();

@@ -6,6 +6,7 @@
 
 #include "meshwright/world.h"
 #include "on_devices.h"
+#include "run/devices.h"
 
 using namespace mw;        // NOLINT
 using namespace mw::test;  // NOLINT
@@ -18,8 +19,8 @@ template <class Body>
 void on_ranks(Ranks where, const Body& body) {
   const OnDevices devices(where);
   run_ranks(4, [&](RankContext& context) {
-    const at::Device device = device_of(at::kCPU, context.rank, context.rank, 4);
-    const DeviceScope scope(device);
+    const at::Device device = device_of(*devices.platform, context.rank);
+    const DeviceScope scope(*devices.platform, device);
     const auto comm =
         make_communicator(*context.source, {"world", {0, 1, 2, 3}}, context.rank, nullptr);
     body(*comm, at::TensorOptions().device(device).dtype(at::kDouble));
@@ -117,8 +118,8 @@ void begin_two(Ranks where, const std::string& first, const std::string& second,
   const OnDevices devices(where);
   run_ranks(4, [&](RankContext& context) {
     const int me = context.rank;
-    const at::Device device = device_of(at::kCPU, me, me, 4);
-    const DeviceScope scope(device);
+    const at::Device device = device_of(*devices.platform, me);
+    const DeviceScope scope(*devices.platform, device);
     const auto group = [&](const std::string& axis, std::vector<int> ranks,
                            const std::string& stream) {
       const int index = ranks[0] == me ? 0 : 1;

@@ -25,13 +25,13 @@ TEST_CASE("Mixes on accelerators equal one rank on the CPU, and no access is out
   DYNAMIC_SECTION(mix.name << (where == Ranks::apart ? ", apart" : ", together")) {
     const Experiment e = experiment(mix.setup);
     const bool lossy = is_lossy(e);
-    Outcome on_cpu;
-    if (lossy) on_cpu = run(e, 2);
-    const OnDevices devices(where);
+    const Outcome on_cpu = run(lossy ? e : on_one_rank(e), 2);
+    const OnDevices on_devices(where);
     if (lossy) {
-      must_be_alike(run(e, 2), on_cpu);
+      must_be_alike(run(on_devices(e), 2), on_cpu);
     } else {
-      const VerifyOutcome outcome = verify(e, 2);
+      must_be_alike(run(on_devices(on_one_rank(e)), 2), on_cpu);
+      const VerifyOutcome outcome = verify(on_devices(e), 2);
       INFO(describe(outcome, e.plan->mix()));
       CHECK(outcome.equal);
       CHECK(std::max({outcome.loss, outcome.gradients, outcome.parameters}) <= 1e-10);
@@ -47,8 +47,8 @@ TEST_CASE("Masters that come back from the device are cast once they are there")
   setup.precision = Precision::bf16;
   const Experiment e = experiment(setup);
   const Outcome on_cpu = run(e, 3);
-  const OnDevices devices(Ranks::apart);
-  const Outcome on_device = run(e, 3);
+  const OnDevices on_devices(Ranks::apart);
+  const Outcome on_device = run(on_devices(e), 3);
   CHECK(reported() == "");
   for (std::size_t step = 0; step < 3; ++step) {
     INFO(offload << ", step " << step);
@@ -63,8 +63,8 @@ TEST_CASE("Inside a step nothing waits for the device but what is declared", "[s
   const NamedMix& mix = mixes[static_cast<std::size_t>(which)];
   DYNAMIC_SECTION(mix.name) {
     const Experiment e = experiment(mix.setup);
-    const OnDevices devices(Ranks::together);
-    run(e, 2);
+    const OnDevices on_devices(Ranks::together);
+    run(on_devices(e), 2);
     CHECK(reported() == "");
   }
 }
@@ -79,8 +79,8 @@ TEST_CASE("Mixes with passes of a script on accelerators: no access is out of or
     const Experiment e = experiment(directed(mix));
     const Outcome on_cpu = run(e, 2);
     {
-      const OnDevices devices(where);
-      must_be_alike(run(e, 2), on_cpu);
+      const OnDevices on_devices(where);
+      must_be_alike(run(on_devices(e), 2), on_cpu);
       CHECK(reported() == "");
       CHECK(sim::reset() == 0);
     }

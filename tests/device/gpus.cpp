@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/plugin_call.h"
 #include "on_devices.h"
 #include "support/sample.h"
 
@@ -13,26 +14,11 @@ using namespace mw::test;  // NOLINT
 
 namespace {
 
-// While it lives, ranks go round the GPUs of this machine; a run of one rank is on the CPU.
-class OnGpus {
- public:
-  OnGpus() {
-    registry().find(Kind::communicator, "nccl");  // the module with libtorch's CUDA side
-    const int gpus = state_of(at::kCUDA).count;
-    REQUIRE(gpus > 0);
-    choice_ = [gpus](int rank, int all) {
-      if (all == 1) return at::Device(at::kCPU);
-      return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(rank % gpus));
-    };
-    choose_devices(&choice_);
-  }
-  ~OnGpus() { choose_devices(nullptr); }
-  OnGpus(const OnGpus&) = delete;
-  OnGpus& operator=(const OnGpus&) = delete;
-
- private:
-  DeviceChoice choice_;
-};
+// The experiment with its ranks on the GPUs of this machine.
+Experiment on_gpus(Experiment e) {
+  e.platform = make_by_default<Platform>(registry().find(Kind::device, "cuda"));
+  return e;
+}
 
 // The mixes of the simulated accelerator, and what calls libraries that it has not.
 std::vector<NamedMix> mixes_of_gpus() {
@@ -90,18 +76,24 @@ class WatchedWaits {
 
 }  // namespace
 
+// tests/device/test_cuda.py runs it with a stand-in of the driver.
+TEST_CASE("The driver names a GPU", "[.][driver]") {
+  const auto cuda = make_by_default<Platform>(registry().find(Kind::device, "cuda"));
+  INFO(cuda->id(at::Device(at::kCUDA, 2)));
+  CHECK(cuda->id(at::Device(at::kCUDA, 1)) != cuda->id(at::Device(at::kCUDA, 2)));
+}
+
 TEST_CASE("Mixes on GPUs equal one rank on the CPU", "[.][gpu]") {
   for (const NamedMix& mix : mixes_of_gpus()) {
     DYNAMIC_SECTION(mix.name) {
       const Experiment e = experiment(mix.setup);
       if (!lossy_hooks(*e.plan).names.empty()) {
-        const Outcome on_cpu = run(e, 3);
-        const OnGpus gpus;
-        must_be_alike(run(e, 3), on_cpu);
+        must_be_alike(run(on_gpus(e), 3), run(e, 3));
         continue;
       }
-      const OnGpus gpus;
-      const VerifyOutcome outcome = verify(e, 3);
+      const Experiment one = on_one_rank(e);
+      must_be_alike(run(on_gpus(one), 3), run(one, 3));
+      const VerifyOutcome outcome = verify(on_gpus(e), 3);
       INFO(describe(outcome, e.plan->mix()));
       CHECK(outcome.equal);
       CHECK(std::max({outcome.loss, outcome.gradients, outcome.parameters}) <= 1e-10);
@@ -115,8 +107,7 @@ TEST_CASE("In fewer bits losses on GPUs are those on CPUs", "[.][gpu]") {
     DYNAMIC_SECTION(mix.name << ", " << name_of(precision)) {
       const Experiment e = experiment(with_wide_heads(mix.setup, precision));
       const Outcome on_cpu = run(e, 3);
-      const OnGpus gpus;
-      const Outcome on_gpu = run(e, 3);
+      const Outcome on_gpu = run(on_gpus(e), 3);
       REQUIRE(on_cpu.losses.size() == 3);
       REQUIRE(on_gpu.losses.size() == 3);
       const double bound = precision == Precision::fp32 ? 1e-5 : 1e-2;
@@ -133,8 +124,7 @@ TEST_CASE("What lasts is booked on a GPU as on the CPU, in its allocator's block
     DYNAMIC_SECTION(mix.name) {
       const Experiment e = experiment(mix.setup);
       const Peaks on_cpu = peaks_of(e);
-      const OnGpus gpus;
-      const Peaks on_gpu = peaks_of(e);
+      const Peaks on_gpu = peaks_of(on_gpus(e));
       for (const auto& [rank, peaks] : on_cpu) {
         for (const Category c :
              {Category::parameters, Category::gradients, Category::optimizer, Category::host}) {
@@ -152,8 +142,7 @@ TEST_CASE("What lasts is booked on a GPU as on the CPU, in its allocator's block
 TEST_CASE("Inside a step nothing waits for a GPU but what is declared", "[.][gpu]") {
   for (const NamedMix& mix : mixes_of_gpus()) {
     DYNAMIC_SECTION(mix.name) {
-      const Experiment e = experiment(with_wide_heads(mix.setup, Precision::bf16));
-      const OnGpus gpus;
+      const Experiment e = on_gpus(experiment(with_wide_heads(mix.setup, Precision::bf16)));
       run(e, 1);  // what libraries do at their first call
       const WatchedWaits watch;
       std::vector<std::string> one;

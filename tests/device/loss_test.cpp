@@ -69,7 +69,7 @@ TEST_CASE("A simulated accelerator's slope of the loss in bf16 is rounded once")
 }
 
 TEST_CASE("A GPU's slope of the loss in bf16 is rounded once", "[.][gpu]") {
-  registry().find(Kind::communicator, "nccl");  // the module with libtorch's CUDA side
+  make_by_default<Platform>(registry().find(Kind::device, "cuda"))->load();
   CHECK(roundings_off(at::kCUDA, uncut, at::kBFloat16) <= 1);
   CHECK(roundings_off(at::kCUDA, second_quarter, at::kBFloat16) <= 1);
   CHECK(roundings_off(at::kCUDA, uncut, at::kFloat) <= 0.1);

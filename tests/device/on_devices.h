@@ -11,39 +11,40 @@
 #include "check/observe.h"
 #include "comm/streams.h"
 #include "meshwright/engine/ranks.h"
-#include "run/device.h"
-#include "simulated.h"
+#include "plugins/sim/simulated.h"
 #include "support/mixes.h"
 
 namespace mw::test {
 
-constexpr int simulated_devices = 8;
-
 enum class Ranks { apart, together };  // each on a device of its own; all on one
 
-// While it lives, ranks are on simulated devices; a run of one rank is on the CPU.
+// While it lives, experiments may have their ranks on simulated devices.
 class OnDevices {
  public:
   explicit OnDevices(Ranks ranks)
-      : choice_([ranks](int rank, int all) {
-          if (all == 1) return at::Device(at::kCPU);
-          return sim::device(ranks == Ranks::apart ? rank % simulated_devices : 0);
-        }) {
-    sim::install(simulated_devices);
+      : platform(std::make_shared<sim::Simulated>(ranks == Ranks::apart ? sim::devices : 1)) {
+    sim::install();
     sim::reset();
     sim::take_reports();
-    choose_devices(&choice_);
   }
-  ~OnDevices() {
-    choose_devices(nullptr);
-    leave_waits_out(nullptr);
-  }
+  ~OnDevices() { leave_waits_out(nullptr); }
   OnDevices(const OnDevices&) = delete;
   OnDevices& operator=(const OnDevices&) = delete;
 
- private:
-  DeviceChoice choice_;
+  Experiment operator()(Experiment e) const {
+    e.platform = platform;
+    return e;
+  }
+
+  const std::shared_ptr<const Platform> platform;
 };
+
+// The experiment on one rank.
+inline Experiment on_one_rank(Experiment e) {
+  e.plan = one_rank_plan(*e.plan, false);
+  e.step_plans = nullptr;
+  return e;
+}
 
 // "" if nothing was reported since the last call; else the first of the reports.
 inline std::string reported() {

@@ -24,7 +24,7 @@ MIXES = {
 
 
 @unittest.skipUnless(os.path.exists("/dev/nvidiactl"), "this machine has no GPU")
-@unittest.skipUnless(OWN.exists(), "this build has no plugin nccl, which brings libtorch's CUDA side: build --preset cuda")
+@unittest.skipUnless(OWN.exists(), "this build is without CUDA: build --preset cuda")
 class Gpu(ProgramCase):
     def test_the_engine(self):
         program = pathlib.Path(os.environ["MESHWRIGHT_BUILD"]) / "bin/test_device"
@@ -111,7 +111,8 @@ mw.verify {{ model = models.{model}, data = mw.synthetic {{}}, sequence = 16, pl
 
     def test_a_sandbox_holds(self):
         script = self.script("dp(2)", CUDA)
-        self.assertEqual(self.only("run", script, "--sandbox")["losses"], self.only("run", script)["losses"])
+        bound = self.only("run", script, "--sandbox", "--sandbox-device", "cuda")
+        self.assertEqual(bound["losses"], self.only("run", script)["losses"])
 
     def test_memory_that_is_not_there_is_one_error(self):
         done = self.call("run", self.script("dp(2)", CUDA + """ e.sequence = 8192 e.batch = 512 e.microbatch = 256

@@ -19,7 +19,7 @@ bool is_of_host(const std::string& wait) {
 
 // Each wait's name in a run, with how often it comes.
 std::map<std::string, int> waits_of(const Experiment& e, Ranks where) {
-  const OnDevices devices(where);
+  const OnDevices on_devices(where);
   std::mutex mutex;
   std::map<std::string, int> waits;
   const LeaveOut listen = [&](const std::string& name, c10::Stream, const c10::Event&) {
@@ -29,7 +29,7 @@ std::map<std::string, int> waits_of(const Experiment& e, Ranks where) {
     return false;
   };
   leave_waits_out(&listen);
-  run(e, 2);
+  run(on_devices(e), 2);
   CHECK(reported() == "");
   return waits;
 }
@@ -46,7 +46,7 @@ enum class Fate {
 // stream. There is a step more than waits are counted in: what is last on a stream in one step may
 // be covered by the next one's alone.
 Fate without(const Experiment& e, Ranks where, const std::string& name, int which) {
-  const OnDevices devices(where);
+  const OnDevices on_devices(where);
   std::mutex mutex;
   int seen = 0;
   bool orders = false;
@@ -58,7 +58,7 @@ Fate without(const Experiment& e, Ranks where, const std::string& name, int whic
     return true;
   };
   leave_waits_out(&leave);
-  run(e, 3);
+  run(on_devices(e), 3);
   if (!reported().empty()) return Fate::found;
   return !orders ? Fate::idle : sim::made_up_for() ? Fate::covered : Fate::missed;
 }
@@ -106,8 +106,8 @@ TEST_CASE("A host that does not await gradients updates by others") {
   mix.setup.optimizer_options = {{"lr", 1e-3}};
   const Experiment e = experiment(mix.setup);
   const Outcome on_cpu = run(e, 3);
-  const OnDevices devices(Ranks::apart);
-  must_be_alike(run(e, 3), on_cpu);
+  const OnDevices on_devices(Ranks::apart);
+  must_be_alike(run(on_devices(e), 3), on_cpu);
   CHECK(reported() == "");
   std::atomic<int> left_out = 0;
   const LeaveOut leave = [&](const std::string& wait, c10::Stream, const c10::Event&) {
@@ -116,7 +116,7 @@ TEST_CASE("A host that does not await gradients updates by others") {
     return true;
   };
   leave_waits_out(&leave);
-  const Outcome without = run(e, 3);
+  const Outcome without = run(on_devices(e), 3);
   CHECK(left_out > 0);
   CHECK(without.losses[0] == Approx(on_cpu.losses[0]));  // nothing is updated before
   CHECK(relative(without.losses[2], on_cpu.losses[2], 0) > 1e-6);

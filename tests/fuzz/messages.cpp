@@ -44,7 +44,7 @@ class Stranger final : public Carrier {
       : messages_(std::move(messages)), process_(process) {}
   int processes() const override { return 2; }
   int process() const override { return process_; }
-  std::unique_ptr<CommunicatorSource> connect(const std::vector<std::vector<int>>&, at::DeviceType,
+  std::unique_ptr<CommunicatorSource> connect(const std::vector<std::vector<int>>&, const Platform&,
                                               std::chrono::milliseconds) override {
     return nullptr;
   }

@@ -186,6 +186,20 @@ def fact_findings(root):
                 yield f"{path}:{number}: finds out what a transfer serves: see Instruction::serves"
 
 
+# What a text for people has "cuda" in: examples of a device, and a remedy.
+CUDA_AS_AN_EXAMPLE = {"core/include/meshwright/platform.h", "libs/frontend/script/experiment_options.cpp", "app/sandboxed.cpp"}
+
+
+def device_findings(root):
+    """Platforms alone know what is special about a kind of devices: all others ask (meshwright/platform.h)."""
+    for path in sources(root, "core", "libs", "app"):
+        if path.relative_to(root).as_posix() in CUDA_AS_AN_EXAMPLE:
+            continue
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            if re.search("cuda|nvidia", text, re.I):
+                yield f"{path}:{number}: knows a kind of devices: ask its platform (meshwright/platform.h)"
+
+
 def file_findings(root):
     """Every header guarded."""
     for folder in FOLDERS:
@@ -216,6 +230,7 @@ def findings(root):
         *sdk_findings(root),
         *prove_findings(root),
         *fact_findings(root),
+        *device_findings(root),
         *file_findings(root),
         *merge_findings(root),
     ]
@@ -266,6 +281,8 @@ class House(unittest.TestCase):
             ("libs/prove/a.cpp", "    default:\n", "has a default"),
             ("libs/predict/a.cpp", "if (i.code == Code::wait) {\n", "names a code"),
             ("plugins/zero/a.cpp", "if (i.pending == bucket.flat.gather) {\n", "what a transfer serves"),
+            ("core/src/run/a.cpp", "if (type == at::kCUDA) {\n", "knows a kind of devices"),
+            ("libs/launch/a.cpp", 'add("/dev/nvidia0");\n', "knows a kind of devices"),
             ("docs/a.md", "text\n" + ">" * 7 + " other\n", "unfinished merge"),
         ]
         for path, text, expected in cases:

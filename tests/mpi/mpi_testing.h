@@ -49,7 +49,7 @@ inline std::vector<std::string> run(const std::function<void(RankContext&)>& bod
                                     std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   const auto ranks = placed();
   const auto& mine = ranks[static_cast<std::size_t>(carrier().process())];
-  auto source = carrier().connect(ranks, at::DeviceType::CPU, timeout);
+  auto source = carrier().connect(ranks, *cpu_platform(), timeout);
   std::vector<std::string> errors(mine.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < mine.size(); ++i) {

@@ -77,9 +77,32 @@ TEST_CASE("each way of failing has its own reason") {
   CHECK(why_not("reserved") == "plugin.kind");
 }
 
+TEST_CASE("a plugin that a build was made without says why, and what to do") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "left_out.json")
+      << R"([{"name": "wires", "kind": "communicator", "summary": "over wires",
+              "why": "it has no copper", "hint": "dig"}])";
+  PluginRegistry registry({test_plugins(), folder.path()});
+  REQUIRE(registry.left_out().size() == 1);
+  try {
+    registry.find(Kind::communicator, "wires", "key");
+    FAIL("it was found");
+  } catch (const mw::Error& error) {
+    const mw::Problem& problem = error.problems().front();
+    CHECK(problem.code == "plugin.left_out");
+    CHECK(problem.key == "key");
+    CHECK(problem.message == "this build has no communicator \"wires\": it has no copper");
+    CHECK(problem.hint == "dig");
+  }
+  // A device of that name is left out of no build; a file that somebody has built makes up for it.
+  CHECK(thrown([&] { registry.find(Kind::device, "wires"); }) == "option.choice");
+  fs::copy_file(test_plugins() / "good.so", folder.path() / "wires.so");
+  CHECK(registry.left_out().empty());
+}
+
 TEST_CASE("a kind that has no number here is refused with those that have") {
   const auto verdict = mw::open_module(test_plugins() / "reserved.so");
-  CHECK_THAT(verdict.problem, Contains("kind 99") && Contains("kinds 1 to 14"));
+  CHECK_THAT(verdict.problem, Contains("kind 99") && Contains("kinds 1 to 15"));
   CHECK(mw::kinds_there_are().find("communicator, model, op, data") != std::string::npos);
 }
 

@@ -98,7 +98,7 @@ class MemoryCarrier : public Carrier {
   int processes() const override { return post_->processes(); }
   int process() const override { return process_; }
   std::unique_ptr<CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,
-                                              at::DeviceType,
+                                              const Platform&,
                                               std::chrono::milliseconds timeout) override {
     return std::make_unique<MemorySource>(post_->world(runs_++, ranks, timeout));
   }

@@ -16,8 +16,6 @@
 // (engine/processes.h).
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -26,6 +24,7 @@
 #include <vector>
 
 #include "meshwright/communicator.h"
+#include "meshwright/platform.h"
 #include "meshwright/registration.h"
 #include "meshwright/world.h"
 
@@ -43,10 +42,11 @@ class Carrier : public Registered {
   // process calls it alike, with the same arguments, by its main thread, and never while an earlier
   // source lives. Backends of the source connect ranks of any processes; its abort() and ended()
   // reach all of them, and a process that dies fails what waits for its ranks, as abort() does,
-  // naming the ranks. `timeout`: of a collective that some rank does not join (WaitedInVain). After
-  // a failure the source may be destroyed while other processes still use theirs.
+  // naming the ranks. `platform`: what all ranks compute on; it outlives the source. `timeout`: of
+  // a collective that some rank does not join (WaitedInVain). After a failure the source may be
+  // destroyed while other processes still use theirs.
   virtual std::unique_ptr<CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,
-                                                      at::DeviceType device,
+                                                      const Platform& platform,
                                                       std::chrono::milliseconds timeout) = 0;
 
   // Messages between processes, apart from all that ranks send, and not stopped by abort(). Each

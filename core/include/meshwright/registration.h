@@ -39,8 +39,9 @@ enum class Kind : std::uint32_t {
   lr_schedule,  // lr_schedule.h
   weave,        // weave.h
   observer,     // observer.h
+  device,       // platform.h
 };
-inline constexpr Kind last_kind = Kind::observer;
+inline constexpr Kind last_kind = Kind::device;
 
 const char* name_of(Kind kind);  // "lr_schedule": in JSON
 const char* noun_of(Kind kind);  // "learning-rate schedule": for people

@@ -481,7 +481,8 @@ constexpr std::array called{Called{"unknown", "unknown"},
                             Called{"cluster", "cluster"},
                             Called{"lr_schedule", "learning-rate schedule"},
                             Called{"weave", "weave"},
-                            Called{"observer", "observer"}};
+                            Called{"observer", "observer"},
+                            Called{"device", "device"}};
 static_assert(called.size() == static_cast<std::size_t>(last_kind) + 1);
 
 }  // namespace

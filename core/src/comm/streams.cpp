@@ -13,6 +13,7 @@ namespace {
 
 std::atomic<const LeaveOut*> left_out_waits{nullptr};
 thread_local at::Device device_of_thread = at::kCPU;
+thread_local const Platform* platform_of_thread = nullptr;
 
 }  // namespace
 
@@ -21,7 +22,8 @@ c10::Stream current_stream(at::Device device) {
 }
 
 c10::Stream new_stream(at::Device device, bool urgent) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, urgent);
+  const Platform* const platform = platform_of_thread;
+  return (platform != nullptr ? *platform : *cpu_platform()).new_stream(device, urgent);
 }
 
 c10::Event record_event(c10::Stream stream, bool timed) {
@@ -44,13 +46,16 @@ at::Device rank_device() {
 }
 
 struct DeviceScope::State {
-  explicit State(at::Device device) : guard(device), stream(new_stream(device)) {
+  State(const Platform& platform, at::Device device)
+      : guard(device), stream(platform.new_stream(device, /*urgent=*/false)) {
     autograd.set_multithreading_enabled(false);
     device_of_thread = device;
+    platform_of_thread = &platform;
   }
   ~State() {
     autograd.set_multithreading_enabled(threads);
     device_of_thread = at::kCPU;
+    platform_of_thread = nullptr;
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -61,8 +66,8 @@ struct DeviceScope::State {
   c10::StreamGuard stream;
 };
 
-DeviceScope::DeviceScope(at::Device device)
-    : state_(device.is_cpu() ? nullptr : std::make_unique<State>(device)) {}
+DeviceScope::DeviceScope(const Platform& platform, at::Device device)
+    : state_(device.is_cpu() ? nullptr : std::make_unique<State>(platform, device)) {}
 DeviceScope::~DeviceScope() = default;
 
 }  // namespace mw

@@ -12,11 +12,13 @@
 #include <memory>
 #include <string>
 
+#include "meshwright/platform.h"
+
 namespace mw {
 
 // To which the calling thread's ops on this device go.
 c10::Stream current_stream(at::Device device);
-// Another one. Accelerators have a limited number: two may be the same.
+// Another one, by the platform of the calling thread's DeviceScope.
 c10::Stream new_stream(at::Device device, bool urgent = false);
 
 // What is queued on the stream now lies before it. `timed`: elapsedTime() can be asked.
@@ -45,7 +47,7 @@ at::Device rank_device();
 // CPU it does nothing.
 class DeviceScope {
  public:
-  explicit DeviceScope(at::Device device);
+  DeviceScope(const Platform& platform, at::Device device);
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;

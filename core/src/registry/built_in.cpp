@@ -1,4 +1,4 @@
-// Collects what the libraries register that are linked in.
+// Collects what the libraries register that are linked in, and registers "cpu".
 #include "meshwright/engine/registry.h"
 
 #include <algorithm>
@@ -6,8 +6,12 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/cpu_platform.h"
+
 namespace mw {
 namespace {
+
+MESHWRIGHT_BUILT_IN(device<CpuPlatform>("cpu", "the cores of this machine, which its ranks share"));
 
 // Filled while libraries are loaded, before main() as a rule: made when it is first asked for.
 std::vector<Registration>& linked() {

@@ -99,6 +99,12 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
                           with_article(noun_of(kind))),
               fmt::format("{}: {}", several(noun_of(kind)), names_of(*this, kind)));
   }
+  for (const LeftOutPlugin& one : left_out()) {
+    if (one.name != name || one.kind != name_of(kind)) continue;
+    throw Error(Stage::environment, "plugin.left_out", key,
+                fmt::format("this build has no {} {}: {}", noun_of(kind), quote(name), one.why),
+                one.hint);
+  }
   // The plugin of that name has been looked into, and registers other names.
   if (const auto used = by_name_.find(name); used != by_name_.end()) {
     const auto all = registrations_of(*used->second->descriptor);
@@ -129,6 +135,11 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
   }
   std::vector<std::string> names;
   for (const Registration* one : list(kind)) names.emplace_back(one->name);
+  // Those that need only be named, as their files are called so.
+  for (const Registration* one : all(kind)) {
+    const bool listed = std::find(names.begin(), names.end(), one->name) != names.end();
+    if (!listed && !files_named(one->name).empty()) names.emplace_back(one->name);
+  }
   const std::string near = did_you_mean(name, names);
   throw say("option.choice", fmt::format("there is no {} {}", noun_of(kind), quote(name)),
             fmt::format("{}{}: {}; others come from plugins: mw.plugins(…), --plugin-path",

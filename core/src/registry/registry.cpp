@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -18,6 +19,7 @@
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/plugin_faults.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/json.h"
 
 namespace mw {
 namespace fs = std::filesystem;
@@ -168,6 +170,21 @@ std::vector<fs::path> PluginRegistry::files_named(const std::string& name) const
     if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
   }
   return files;
+}
+
+std::vector<LeftOutPlugin> PluginRegistry::left_out() const {
+  std::vector<LeftOutPlugin> all;
+  for (const fs::path& folder : folders_) {
+    std::ifstream file(folder / "left_out.json");
+    const Json list = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+    if (!list.is_array()) continue;
+    for (const Json& one : list) {
+      const auto text = [&](const char* key) { return one.value(key, ""); };
+      if (files_named(text("name")).empty())
+        all.push_back({text("name"), text("kind"), text("summary"), text("why"), text("hint")});
+    }
+  }
+  return all;
 }
 
 std::vector<std::string> PluginRegistry::names() const {

@@ -14,7 +14,7 @@
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
-#include "run/device.h"
+#include "run/devices.h"
 #include "run/executor.h"
 
 namespace mw {
@@ -97,7 +97,7 @@ void with_ranks(const RunSetup& setup, const Plan& plan, const std::atomic<bool>
 void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
                 const std::atomic<bool>* stop, const RankBody& body, bool limited) {
   check_thread_ranks(plan, runtime.processes());
-  check_device(setup.device, setup.load_device);
+  check_devices(*setup.platform);
   RankOptions options;
   options.threads = setup.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(setup.timeout * 1e3));
@@ -121,8 +121,8 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
         const int local = before + context.rank - runtime.here().front();
-        const at::Device device = device_of(setup.device, local, context.rank, plan.ranks());
-        const DeviceScope on_device(device);
+        const at::Device device = device_of(*setup.platform, local);
+        const DeviceScope on_device(*setup.platform, device);
         Ledger ledger;
         if (limited && setup.memory > 0) {
           ledger.set_limit(setup.memory, context.rank, setup.memory_hint);
@@ -140,7 +140,7 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
         body(executor, ledger);
         executor.await_updates();  // others still read this rank's parts
       },
-      options, setup.device, plan.hash());
+      options, *setup.platform, plan.hash());
 }
 
 void fill_parameters(RankRun& rank, const RunSetup& setup) {

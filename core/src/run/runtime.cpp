@@ -103,7 +103,7 @@ double RankRuntime::shared_clock(double seconds) const {
   return processes_ == nullptr ? seconds : seconds + processes_->clock_offset();
 }
 
-void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceType device,
+void RankRuntime::run(const Body& body, const RankOptions& options, const Platform& platform,
                       const std::string& agreed) {
   meeting_ = std::make_unique<Meeting>(here_.size());  // a run that failed before is over
   const auto guarded = [&](RankContext& context) {
@@ -120,7 +120,8 @@ void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceTy
     const int at_once = std::max(1, core_count() / (copies * threads));
     comm::Cores cores(at_once);
     // On accelerators ranks mostly wait for their devices, and hold no core.
-    const bool in_turns = device == at::kCPU && here_.size() > static_cast<std::size_t>(at_once);
+    const bool in_turns =
+        platform.type() == at::kCPU && here_.size() > static_cast<std::size_t>(at_once);
     return comm::run_rank_threads(source, here_, threads, guarded,
                                   comm::patience_of(options.timeout), in_turns ? &cores : nullptr);
   };
@@ -133,7 +134,7 @@ void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceTy
   RanksEnd end;
   try {
     const auto source =
-        disturbed(processes_->carrier().connect(ranks_of_, device, options.timeout));
+        disturbed(processes_->carrier().connect(ranks_of_, platform, options.timeout));
     end = run_on(*source);
   } catch (...) {
     end = comm::end_by_exception(here_.front());

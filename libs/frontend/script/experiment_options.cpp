@@ -90,9 +90,10 @@ void add_numbers(Options& options) {
 // The keys that say how it is trained and what it leaves behind.
 void add_trained(Options& options) {
   options
-      .choice("device", {"cpu", "cuda"},
-              "where ranks compute: on this machine's CPUs, or each on one of its GPUs; where "
-              "there are more ranks than GPUs, some share one")
+      .text("device",
+            "where ranks compute: \"cpu\", this machine's cores, or each on a device of a platform "
+            "that a plugin brings, as \"cuda\" is; where there are more ranks than devices, some "
+            "share one")
       .fallback("cpu")
       .may_change_on_resume()
       .table("optimizer", "mw.adamw { lr = 3e-4 }, mw.sgd { … }")
@@ -290,13 +291,6 @@ const Options& export_options() {
           .at_least(1)
           .fallback("5GB");
   return options;
-}
-
-void read_device(const Values& values, Catalog& catalog, RunSetup& setup) {
-  if (values.text("device") != "cuda") return;
-  setup.device = at::kCUDA;
-  // The one module that links libtorch's CUDA side: nothing else loads it.
-  setup.load_device = [&catalog] { catalog.find(Kind::communicator, "nccl"); };
 }
 
 const Options& evaluate_options() {

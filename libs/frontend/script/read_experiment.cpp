@@ -277,7 +277,10 @@ class Reader {
                                 experiment_.threads, thread_limit()),
                     fmt::format("write threads = {}, or unset it", thread_limit()));
     }
-    read_device(values_, *context_.catalog, experiment_);
+    const auto platform =
+        choose(Kind::device, {{"kind", values_.text("device")}}, "device", reach_, "", problems_);
+    if (platform)
+      if (auto made = make_chosen<Platform>(*platform, problems_)) experiment_.platform = made;
     if (has("memory")) experiment_.memory = values_.integer("memory");
     experiment_.timeout = values_.number("timeout");
     experiment_.stops_on_nan = values_.text("on_nan") == "stop";
@@ -425,7 +428,7 @@ class Reader {
   // Whether memory is counted as on the cluster that is named: nothing is run here, or it is run on
   // GPUs, whose kernels' scratch is the cluster's and not that of this machine's CPU.
   bool for_cluster() const {
-    return context_.for_cluster || (has("device") && values_.text("device") == "cuda");
+    return context_.for_cluster || (has("device") && values_.text("device") != "cpu");
   }
 
   // A text of all that the plan may depend on: each key but those that have no part in it.

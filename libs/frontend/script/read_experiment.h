@@ -35,9 +35,6 @@ struct ReadContext {
   bool unchecked = false;
 };
 
-// The key `device`, and what loads what the build has for it.
-void read_device(const Values& values, Catalog& catalog, RunSetup& setup);
-
 // Throws Error with every problem found.
 Experiment read_experiment(const Json& table, const ReadContext& context);
 

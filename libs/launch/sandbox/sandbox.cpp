@@ -1,7 +1,6 @@
 // Puts what a sandbox needs of the kernel together, and watches over the process that is in it.
 #include "launch/sandbox/sandbox.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -60,29 +59,7 @@ void add_libraries(std::vector<fs::path>& paths) {
     if (at == std::string::npos || line.find(".so") == std::string::npos) continue;
     folders.insert(fs::path(line.substr(at)).parent_path());
   }
-  for (const fs::path& folder : folders) {
-    add_with_links(paths, folder);
-    // Libraries of CUDA that libtorch loads as a run begins lie beside it, as its wheel has them.
-    if (folder.parent_path().filename() == "torch")
-      add_with_links(paths, folder.parent_path().parent_path() / "nvidia");
-  }
-}
-
-// The devices of GPUs, where there are any.
-std::vector<fs::path> devices() {
-  std::vector<fs::path> paths;
-  std::error_code error;
-  for (fs::directory_iterator entry("/dev", error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().filename().string().starts_with("nvidia")) paths.push_back(entry->path());
-  }
-  return paths;
-}
-
-// The driver's library, where there are GPUs: loaded now, so that its folder is known, in which it
-// finds others of its own.
-void load_driver() {
-  if (!devices().empty()) ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  for (const fs::path& folder : folders) add_with_links(paths, folder);
 }
 
 fs::path dynamic_linker() {
@@ -104,8 +81,6 @@ std::vector<fs::path> files_of_system() {
                            "/sys", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
                            "/dev/null", "/dev/random", "/dev/urandom"})
     add_with_links(paths, path);
-  if (!devices().empty()) add_with_links(paths, "/dev/zero");  // of which shared memory is made
-  load_driver();
   add_libraries(paths);
   add_with_links(paths, program_path());
   return paths;
@@ -187,6 +162,7 @@ std::string text_of(const Sandbox& sandbox) {
   return json_text({{"read", texts_of(sandbox.read)},
                     {"write", texts_of(sandbox.write)},
                     {"plugins", texts_of(sandbox.plugins)},
+                    {"devices", sandbox.devices},
                     {"memory", sandbox.memory},
                     {"cpu", sandbox.cpu},
                     {"time", sandbox.time}});
@@ -378,9 +354,12 @@ void bind_process(const Sandbox& sandbox) {
   reach.read.insert(reach.read.end(), bounds.read.begin(), bounds.read.end());
   bounds.write.emplace_back("/dev/null");
   reach.write.emplace_back("/dev/null");
-  const std::vector<fs::path> gpus = devices();
-  reach.write.insert(reach.write.end(), gpus.begin(), gpus.end());
-  if (!gpus.empty()) reach.write.emplace_back("/proc/self/task");  // the driver names its threads
+  const bool drives = !sandbox.drives.empty();
+  reach.write.insert(reach.write.end(), sandbox.drives.begin(), sandbox.drives.end());
+  if (drives) {
+    add_with_links(reach.read, "/dev/zero");      // of which a driver makes shared memory
+    reach.write.emplace_back("/proc/self/task");  // the driver names its threads
+  }
   if (sandbox.starts_processes) reach.run = {program_path(), dynamic_linker()};
   bound_files(std::move(bounds));
   drop_capabilities();
@@ -388,7 +367,7 @@ void bind_process(const Sandbox& sandbox) {
     require(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "keep a process from new privileges");
     restrict_files(reach);
   }
-  restrict_calls(sandbox.starts_processes, !gpus.empty());
+  restrict_calls(sandbox.starts_processes, drives);
 }
 
 std::optional<int> run_bound(const Sandbox& sandbox,
@@ -433,6 +412,7 @@ std::optional<Sandbox> inherited_sandbox() {
   sandbox.read = paths("read");
   sandbox.write = paths("write");
   sandbox.plugins = paths("plugins");
+  for (const fs::path& name : paths("devices")) sandbox.devices.push_back(name);
   sandbox.memory = json.value("memory", sandbox.memory);
   sandbox.cpu = json.value("cpu", sandbox.cpu);
   sandbox.time = json.value("time", sandbox.time);

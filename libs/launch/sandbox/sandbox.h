@@ -18,7 +18,11 @@ namespace mw {
 struct Sandbox {
   std::vector<std::filesystem::path> read, write;  // beside what the program itself needs
   std::vector<std::filesystem::path> plugins;      // folders that are searched for plugins
-  std::int64_t memory = std::int64_t{8} << 30;     // bytes that all its processes may hold
+  // Platforms whose devices it may drive, by name: they are loaded before the process is bound. The
+  // files of their drivers.
+  std::vector<std::string> devices;
+  std::vector<std::filesystem::path> drives;
+  std::int64_t memory = std::int64_t{8} << 30;  // bytes that all its processes may hold
   std::int64_t cpu = 0;           // seconds that a process may compute; 0: `time` on every core
   std::int64_t time = 3600;       // seconds
   bool needs_kernel = false;      // refused where the kernel has no Landlock
@@ -59,7 +63,7 @@ void drop_capabilities();
 // Keeps this thread, and all that it starts, from sockets, from looking into other processes or
 // setting their limits, from memory that belongs to no process, from changing the rights and owners
 // of files, and from what only administrators do. Unless `may_fork`, it starts no processes either.
-// Where it drives GPUs it may have sockets at which their driver listens, and connects none.
-void restrict_calls(bool may_fork, bool drives_gpus);
+// Where it drives devices it may have sockets at which their driver listens, and connects none.
+void restrict_calls(bool may_fork, bool drives_devices);
 
 }  // namespace mw

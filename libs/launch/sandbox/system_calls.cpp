@@ -114,8 +114,8 @@ constexpr unsigned shared_at_most = 4096;  // bytes, of each piece
 // files that a process may only read, and make folders of their own past Landlock.
 constexpr unsigned of_file_systems[] = {'f', 'v', 'X', 0x94, 0xf5};
 
-// CUDA's driver listens at a socket of its own kind, for processes that it shares memory with, and
-// does not begin without it. As none may be connected, nobody is reached by one.
+// A driver of GPUs may listen at a socket, for processes that it shares memory with, and does not
+// begin without it. As none may be connected, nobody is reached by one.
 void allow_drivers_socket(Filter& filter) {
   filter.for_call(SYS_socket, [&] {
     filter.load(argument_at(0));
@@ -175,7 +175,7 @@ void bound_ioctl(Filter& filter) {
   });
 }
 
-Filter filter_of(bool may_fork, bool drives_gpus) {
+Filter filter_of(bool may_fork, bool drives_devices) {
   Filter filter;
   const auto error_of = [&](long call, int number) {
     filter.unless(BPF_JEQ, static_cast<unsigned>(call));
@@ -188,14 +188,14 @@ Filter filter_of(bool may_fork, bool drives_gpus) {
   filter.unless(BPF_JGE, other_numbers);
   filter.answer_error(ENOSYS);
   for (const long call : refused) error_of(call, EPERM);
-  error_of(drives_gpus ? SYS_connect : SYS_socket, EPERM);
-  if (drives_gpus) allow_drivers_socket(filter);
+  error_of(drives_devices ? SYS_connect : SYS_socket, EPERM);
+  if (drives_devices) allow_drivers_socket(filter);
   // As if it were done: the C++ library's copy of a file is not one without it.
   error_of(SYS_fchmod, 0);
   // The C library then makes threads by clone, whose flags are an argument and can be looked at.
   error_of(SYS_clone3, ENOSYS);
   bound_clone(filter, may_fork);
-  if (!drives_gpus) bound_shared_memory(filter, may_fork);
+  if (!drives_devices) bound_shared_memory(filter, may_fork);
   if (!may_fork) {
     error_of(SYS_execve, EPERM);
     error_of(SYS_execveat, EPERM);
@@ -245,9 +245,9 @@ void drop_capabilities() {
               "run the script without --sandbox only if you trust it");
 }
 
-void restrict_calls(bool may_fork, bool drives_gpus) {
+void restrict_calls(bool may_fork, bool drives_devices) {
   if (architecture == 0) return;
-  Filter filter = filter_of(may_fork, drives_gpus);
+  Filter filter = filter_of(may_fork, drives_devices);
   sock_fprog program{static_cast<unsigned short>(filter.code().size()), filter.code().data()};
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
       ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0)

@@ -106,7 +106,7 @@ local usages = {
   strategy = "plan = { NAME { … } }", op = "y = x:NAME { … } in a block of mw.model", cluster = 'cluster = mw.cluster("NAME")',
   recompute = 'recompute = "NAME"', scheduler = '{ schedule = "NAME" } of a pipeline',
   weave = '{ weave = "NAME" } of a pipeline', hook = '{ hook = "NAME" } of data parallelism',
-  observer = 'observers = { NAME { … } }',
+  observer = 'observers = { NAME { … } }', device = 'device = "NAME"',
 }
 local made = { model = "model", data = "data", optimizer = "optimizer", microbatch = "microbatch", lr_schedule = "schedule" }
 
@@ -144,8 +144,8 @@ local function described_text(given, line)
     line.file)
 end
 
-local function communicator_text(given, line)
-  return ("%s %s: %s\n%s"):format(given.nouns.communicator, line.name, line.summary,
+local function shipped_text(given, line)
+  return ("%s %s: %s\n%s"):format(given.nouns[line.kind], line.name, line.summary,
     line.hint and ("\nNot built here: %s\n"):format(line.hint)
       or ("\nOn the command line:  --communicator %s\nBuilt in\n"):format(line.name))
 end
@@ -153,8 +153,8 @@ end
 local function show(given)
   local texts = {}
   for k, line in ipairs(given.lines) do
-    local text = line.kind == "plugin" and plugin_text or line.kind == "communicator" and communicator_text or described_text
-    texts[k] = text(given, line)
+    local shipped = line.kind == "communicator" or line.status == "not built"
+    texts[k] = (line.kind == "plugin" and plugin_text or shipped and shipped_text or described_text)(given, line)
   end
   return table.concat(texts, "\n")
 end

@@ -75,6 +75,20 @@ std::shared_ptr<Thing> make_chosen(const Chosen& chosen, Problems& problems,
   return nullptr;
 }
 
+// As a plugin makes it of its options' defaults, where no script says more than its name.
+template <class Thing>
+std::shared_ptr<Thing> make_by_default(const Registration& registration) {
+  return call_plugin(
+      {registration.name, ""}, "was made",
+      [&] {
+        Problems problems;
+        const Values values = registration.options().read(Json::object(), "", problems);
+        problems.throw_if_any();
+        return make<Thing>(registration, values);
+      },
+      Stage::options);
+}
+
 // How a script writes what is there of a kind, for hints.
 std::string how_to_make(const Catalog& catalog, Kind kind);
 

@@ -62,7 +62,7 @@ class RankRuntime {
   // ProcessFailed if a process was not there. `agreed`: what the run computes (a hash): processes
   // that differ in it are refused.
   using Body = std::function<void(RankContext&)>;
-  void run(const Body& body, const RankOptions& options, at::DeviceType device = at::kCPU,
+  void run(const Body& body, const RankOptions& options, const Platform& platform = *cpu_platform(),
            const std::string& agreed = "");
 
   // While run() lasts, called by every rank alike, in its own thread, in the same order on each.
@@ -98,24 +98,15 @@ class RankRuntime {
   std::unique_ptr<Meeting> meeting_;
 };
 
-// What this process has of a kind of accelerator.
-struct DeviceState {
-  bool built = false;  // this build, or a plugin that is loaded, has its kernels
-  int count = 0;       // that can be used
-  std::string why;  // there is none, in libtorch's words: "Found no NVIDIA driver on your system"
-};
-DeviceState state_of(at::DeviceType type);
 // The accelerators of this machine, of which `here` ranks take one each in turn, from the one that
 // follows `before` ranks of other processes on: how many there are, and the bytes of memory of the
-// one with least of those that are taken. Throws Error (environment) as a run of the setup does,
-// where there are none.
+// one with least of those that are taken. Throws Error (environment) as a run does, where there are
+// none.
 struct Accelerators {
   int count = 0;
   std::int64_t bytes = 0;
 };
-Accelerators accelerators_of(const RunSetup& setup, int before, int here);
-// What a machine needs for GPUs, beside a build that has their kernels.
-extern const char* const cuda_needs;
+Accelerators accelerators_of(const Platform& platform, int before, int here);
 
 // Throws Error (plan) if the plan has more ranks than threads can be in this process, or the
 // processes, unless null, cannot share them evenly (ranks_of_processes).

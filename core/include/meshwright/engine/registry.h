@@ -26,6 +26,13 @@ struct PluginFile {
   std::string name() const;  // the descriptor's, or the file's without ".so"
 };
 
+// A plugin that comes with the program and that this build was made without. Its build says so in a
+// file left_out.json beside its other plugins.
+struct LeftOutPlugin {
+  std::string name, kind, summary;  // as it would register them
+  std::string why, hint;            // "MPI is not installed", and what to do
+};
+
 // What of one plugin has a name.
 struct NamedThing {
   const PluginDescriptor* plugin;
@@ -60,6 +67,8 @@ class PluginRegistry : public Catalog {
   // Loads all files of the path: sorted by name, broken ones among them, and files that were loaded
   // by path.
   std::vector<PluginFile> files();
+  // Those that no file of the path makes up for.
+  std::vector<LeftOutPlugin> left_out() const;
   // Names to be had, by file name, without loading anything.
   std::vector<std::string> names() const;
   const std::vector<std::filesystem::path>& folders() const { return folders_; }

@@ -20,6 +20,7 @@
 #include "meshwright/ledger.h"
 #include "meshwright/observer.h"
 #include "meshwright/optimizer.h"
+#include "meshwright/platform.h"
 #include "meshwright/program.h"
 #include "meshwright/world.h"
 
@@ -54,13 +55,12 @@ struct RunSetup {
   std::shared_ptr<const TokenSource> held_out_data;
 
   int threads = 0;  // of one rank's ops; 0: the cores over the ranks
-  at::DeviceType device = at::kCPU;
-  std::function<void()> load_device;  // brings the device's kernels; null: nothing is to be loaded
-  std::int64_t memory = 0;            // bytes that a rank may hold; 0: no limit
-  Ledger::LimitHint memory_hint;      // what to do if they do not suffice: for the ledger's message
-  double timeout = 300;               // seconds that a collective waits for a rank
-  std::vector<std::int64_t> trace;    // steps whose every instruction is timed; sorted
-  bool account = false;               // of these steps: where the seconds of instructions went
+  std::shared_ptr<const Platform> platform = cpu_platform();  // what ranks compute on
+  std::int64_t memory = 0;          // bytes that a rank may hold; 0: no limit
+  Ledger::LimitHint memory_hint;    // what to do if they do not suffice: for the ledger's message
+  double timeout = 300;             // seconds that a collective waits for a rank
+  std::vector<std::int64_t> trace;  // steps whose every instruction is timed; sorted
+  bool account = false;             // of these steps: where the seconds of instructions went
   // What carries the ranks together; null: this process alone. A plan of one rank runs in each.
   Processes* processes = nullptr;
 

@@ -124,7 +124,7 @@ class LinkedCarrier : public Carrier {
   int processes() const final;
   int process() const final;
   std::unique_ptr<CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,
-                                              at::DeviceType device,
+                                              const Platform& platform,
                                               std::chrono::milliseconds timeout) override;
   void post(int to, std::string bytes) override;
   std::optional<std::string> take(int from, std::chrono::milliseconds timeout) final;

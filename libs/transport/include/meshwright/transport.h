@@ -47,7 +47,7 @@ class TransportCarrier : public LinkedCarrier {
 
   // Throws Error (options, "device.transport") for ranks that are on no CPU.
   std::unique_ptr<CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,
-                                              at::DeviceType device,
+                                              const Platform& platform,
                                               std::chrono::milliseconds timeout) final;
   void post(int to, std::string bytes) final;
   void end(bool /*well*/) noexcept override {}

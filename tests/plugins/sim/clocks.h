@@ -71,7 +71,7 @@ struct StreamInfo {
 
 struct State {
   std::mutex mutex;
-  int devices = 0;
+  bool installed = false;
   char* base = nullptr;
   std::vector<StreamInfo> streams;  // stream d is the default of device d; does not move
   std::vector<Clock> clocks;        // by stream

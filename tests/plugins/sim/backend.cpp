@@ -30,16 +30,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Device getDevice() const override { return device(current_device()); }
   void setDevice(c10::Device d) const override {
-    TORCH_CHECK(d.type() == device_type && index_or_current(d) < state().devices, "sim: no device ",
-                d);
+    TORCH_CHECK(d.type() == device_type && index_or_current(d) < devices, "sim: no device ", d);
     set_current_device(index_or_current(d));
   }
   void uncheckedSetDevice(c10::Device d) const noexcept override {
     set_current_device(index_or_current(d));
   }
-  c10::DeviceIndex deviceCount() const noexcept override {
-    return static_cast<c10::DeviceIndex>(state().devices);
-  }
+  c10::DeviceIndex deviceCount() const noexcept override { return devices; }
 
   c10::Stream getStream(c10::Device d) const override {
     return stream_at(current_stream_of(index_or_current(d)));
@@ -122,15 +119,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (known != nullptr) host_sync(known->clock, known->stream, op);
   }
 };
-C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
-  c10::DeviceIndex deviceCount() const override {
-    return static_cast<c10::DeviceIndex>(state().devices);
-  }
+  c10::DeviceIndex deviceCount() const override { return devices; }
   void setCurrentDevice(c10::DeviceIndex d) const override { set_current_device(d); }
   c10::DeviceIndex getCurrentDevice() const override {
     return static_cast<c10::DeviceIndex>(current_device());
@@ -185,9 +179,9 @@ at::Device device(int index) {
   return {device_type, static_cast<c10::DeviceIndex>(index)};
 }
 
-void install(int devices) {
+void install() {
   State& s = state();
-  if (s.devices > 0) return;
+  if (s.installed) return;
   s.base = static_cast<char*>(mmap(nullptr, static_cast<std::size_t>(devices) * span, PROT_NONE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   TORCH_CHECK(s.base != MAP_FAILED, "sim: no addresses for ", devices, " devices");
@@ -201,7 +195,8 @@ void install(int devices) {
   }
   s.counts.resize(static_cast<std::size_t>(devices));
   s.last_stream.resize(static_cast<std::size_t>(devices));
-  s.devices = devices;
+  s.installed = true;
+  static const c10::impl::DeviceGuardImplRegistrar guard(device_type, new Guard);
   c10::register_privateuse1_backend("sim");
   c10::SetAllocator(device_type, device_allocator());
   at::RegisterPrivateUse1HooksInterface(new Hooks);

@@ -17,12 +17,29 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/platform.h"
+
 namespace mw::sim {
 
-// Once per process, before any tensor on the device: names the backend "sim" and makes it the
+constexpr int devices = 8;
+
+// Once per process, before any tensor on a device: names the backend "sim" and makes it the
 // process's accelerator.
-void install(int devices);
+void install();
 at::Device device(int index);
+
+// The simulated devices, `count` of which ranks take in turn.
+class Simulated : public Platform {
+ public:
+  explicit Simulated(int count) : count_(count) {}
+  at::DeviceType type() const override { return at::kPrivateUse1; }
+  void load() const override { install(); }
+  int count() const override { return count_; }
+  std::int64_t bytes(at::DeviceIndex) const override { return std::int64_t{1} << 36; }
+
+ private:
+  const int count_;
+};
 
 // Each thread has a host clock of its own: what it has synchronised with.
 

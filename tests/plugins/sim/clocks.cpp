@@ -37,7 +37,7 @@ void set_current_device(int device) {
   device_now = device;
 }
 std::uint32_t current_stream_of(int device) {
-  for (int d = static_cast<int>(streams_now.size()); d < state().devices; ++d)
+  for (int d = static_cast<int>(streams_now.size()); d < devices; ++d)
     streams_now.push_back(static_cast<std::uint32_t>(d));
   return streams_now.at(static_cast<std::size_t>(device));
 }
@@ -182,7 +182,7 @@ std::int64_t reset() {
   const std::lock_guard lock(s.mutex);
   clock_of_host.clear();
   std::int64_t blocks = 0;
-  std::vector<bool> empty(static_cast<std::size_t>(s.devices), true);
+  std::vector<bool> empty(static_cast<std::size_t>(devices), true);
   for (const auto& [first, block] : s.blocks) {
     if (block->device >= 0) ++blocks;
     if (block->device >= 0) empty[static_cast<std::size_t>(block->device)] = false;
@@ -196,10 +196,10 @@ std::int64_t reset() {
   }
   s.copying.clear();
   s.missing.reset();
-  s.streams.resize(static_cast<std::size_t>(s.devices));
-  s.clocks.assign(static_cast<std::size_t>(s.devices), Clock());
-  s.last_stream.assign(static_cast<std::size_t>(s.devices), 0);
-  s.counts.assign(static_cast<std::size_t>(s.devices), Counts());
+  s.streams.resize(static_cast<std::size_t>(devices));
+  s.clocks.assign(static_cast<std::size_t>(devices), Clock());
+  s.last_stream.assign(static_cast<std::size_t>(devices), 0);
+  s.counts.assign(static_cast<std::size_t>(devices), Counts());
   s.host_waits.clear();
   return blocks;
 }

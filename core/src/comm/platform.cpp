@@ -1,0 +1,73 @@
+// What platforms do unless they say otherwise, by the interfaces of libtorch that every backend
+// implements.
+#include "meshwright/platform.h"
+
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "comm/cpu_platform.h"
+
+namespace mw {
+namespace {
+
+// libtorch warns on stderr where it counts devices whose driver is too old; why_none() says that.
+class Unsaid final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+}  // namespace
+
+int Platform::count() const {
+  if (!c10::impl::hasDeviceGuardImpl(type())) return 0;
+  Unsaid unsaid;
+  const c10::WarningUtils::WarningHandlerGuard guard(&unsaid);
+  return c10::impl::getDeviceGuardImpl(type())->deviceCount();
+}
+
+std::string Platform::why_none() const {
+  try {
+    at::globalContext().lazyInitDevice(type());
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    return text.substr(0, text.find('\n'));
+  }
+  return "";
+}
+
+std::int64_t Platform::bytes(at::DeviceIndex device) const {
+  return static_cast<std::int64_t>(c10::getDeviceAllocator(type())->getMemoryInfo(device).second);
+}
+
+std::string Platform::id(at::Device device) const {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("{} {} of {}", name(), static_cast<int>(device.index()), host.data());
+}
+
+c10::Stream Platform::new_stream(at::Device device, bool urgent) const {
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, urgent);
+}
+
+void Platform::make_sums_repeat() const {
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
+const std::shared_ptr<const Platform>& cpu_platform() {
+  static const std::shared_ptr<const Platform> cpu = [] {
+    auto made = std::make_shared<CpuPlatform>();
+    made->set_name("cpu");
+    return made;
+  }();
+  return cpu;
+}
+
+}  // namespace mw

@@ -1,0 +1,63 @@
+// Gives ranks their devices, and says why there is none.
+#include "run/devices.h"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+constexpr const char* elsewhere =
+    "write device = \"cpu\", or leave it out; mw.plan needs no device";
+
+}  // namespace
+
+void check_devices(const Platform& platform) {
+  if (platform.type() == at::kCPU) return;
+  const std::string name = quote(platform.name());
+  try {
+    platform.load();
+  } catch (const Error& error) {
+    const Problem& problem = error.problems().front();
+    throw Error(Stage::environment, "device.build", "device",
+                fmt::format("device: this build has nothing for {}: {}", name, problem.message),
+                fmt::format("{}; or {}", problem.hint, elsewhere));
+  }
+  if (platform.count() > 0) {
+    // The fastest kernels of a GPU add numbers in an order that changes from run to run.
+    if (std::getenv("MESHWRIGHT_DETERMINISTIC") != nullptr) platform.make_sums_repeat();
+    return;
+  }
+  const std::string why = platform.why_none(), needs = platform.needs();
+  throw Error(Stage::environment, "device.none", "device",
+              fmt::format("device: this machine has 0 devices of {} that can be used{}{}", name,
+                          why.empty() ? "" : ": ", why),
+              needs.empty() ? elsewhere : fmt::format("{}; {}", elsewhere, needs));
+}
+
+Accelerators accelerators_of(const Platform& platform, int before, int here) {
+  check_devices(platform);
+  at::globalContext().lazyInitDevice(platform.type());
+  Accelerators there{platform.count(), std::numeric_limits<std::int64_t>::max()};
+  // Those of other processes are left alone: to ask one of its memory is to open it.
+  for (int rank = 0; rank < std::min(here, there.count); ++rank) {
+    const auto device = static_cast<at::DeviceIndex>((before + rank) % there.count);
+    there.bytes = std::min(there.bytes, platform.bytes(device));
+  }
+  return there;
+}
+
+at::Device device_of(const Platform& platform, int local) {
+  if (platform.type() == at::kCPU) return at::kCPU;
+  return {platform.type(), static_cast<at::DeviceIndex>(local % platform.count())};
+}
+
+}  // namespace mw

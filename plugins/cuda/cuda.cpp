@@ -1,0 +1,111 @@
+// NVIDIA's GPUs, by libtorch's CUDA side. The module needs neither that nor CUDA's headers to be
+// built, so that every build has it, says what it lacks, and loads nothing of CUDA's until a run
+// needs it.
+#include <ATen/Context.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "meshwright/error.h"
+#include "meshwright/platform.h"
+#include "meshwright/plugin.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The driver's interface, whose functions keep their binary form.
+void* driver() {
+  static void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  return library;
+}
+
+// libtorch's CUDA side lies beside the libtorch that this program runs with.
+fs::path side_of_cuda() {
+  Dl_info libtorch{};
+  ::dladdr(reinterpret_cast<const void*>(&at::globalContext), &libtorch);
+  return fs::path(libtorch.dli_fname).parent_path() / "libtorch_cuda.so";
+}
+
+class Cuda final : public mw::Platform {
+ public:
+  at::DeviceType type() const override { return at::kCUDA; }
+
+  void load() const override {
+    const fs::path library = side_of_cuda();
+    std::error_code error;
+    std::string lacks = "it has no " + library.filename().string();
+    if (fs::exists(library, error)) {
+      if (::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr) return;
+      lacks = ::dlerror();
+    }
+    throw mw::Error(mw::Stage::environment, "device.build", "device", lacks,
+                    "./meshwright build --preset cuda makes build-cuda/bin/meshwright, which has "
+                    "CUDA's libraries");
+  }
+
+  // libtorch advises what to do for builds other than this one.
+  std::string why_none() const override {
+    const std::string text = Platform::why_none();
+    const std::size_t advice = std::min(text.find(" Please "), text.find(" Did you "));
+    if (advice == std::string::npos) return text;
+    const std::size_t number = text.find("Error ", advice);  // CUDA's, after the advice
+    return text.substr(0, advice) + (number == std::string::npos ? "" : " " + text.substr(number));
+  }
+
+  std::string needs() const override {
+    return "GPUs need NVIDIA's driver, 580 or newer, which nvidia-smi shows; CPUs need none";
+  }
+
+  // Its UUID, as nvidia-smi -L lists it; of a part of a GPU (MIG), that part's.
+  std::string id(at::Device device) const override {
+    std::array<unsigned char, 16> uuid{};
+    int handle = 0;
+    const auto get = reinterpret_cast<int (*)(int*, int)>(symbol("cuDeviceGet"));
+    const auto name = reinterpret_cast<int (*)(void*, int)>(symbol("cuDeviceGetUuid_v2"));
+    if (get == nullptr || name == nullptr || get(&handle, device.index()) != 0 ||
+        name(uuid.data(), handle) != 0)
+      throw mw::Error(mw::Stage::environment, "device.id", "device",
+                      fmt::format("device: NVIDIA's driver does not say which GPU {} is",
+                                  static_cast<int>(device.index())),
+                      "nvidia-smi -L must list the UUIDs of all GPUs");
+    std::string text = "GPU-";
+    for (std::size_t i = 0; i < uuid.size(); ++i) {
+      const bool begins = i == 4 || i == 6 || i == 8 || i == 10;
+      text += fmt::format("{}{:02x}", begins ? "-" : "", uuid[i]);
+    }
+    return text;
+  }
+
+  // cuBLAS adds in one order where its workspaces have a fixed size.
+  void make_sums_repeat() const override {
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+    Platform::make_sums_repeat();
+  }
+
+  std::vector<std::string> files() const override {
+    std::vector<std::string> files;
+    std::error_code error;
+    for (fs::directory_iterator entry("/dev", error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (entry->path().filename().string().starts_with("nvidia")) files.push_back(entry->path());
+    }
+    driver();  // it finds others of its libraries in its folder
+    return files;
+  }
+
+ private:
+  static void* symbol(const char* name) {
+    return driver() == nullptr ? nullptr : ::dlsym(driver(), name);
+  }
+};
+
+}  // namespace
+
+MESHWRIGHT_PLUGIN("cuda", "1.0.0", "NVIDIA's GPUs, by libtorch's CUDA side", mw::device<Cuda>())
