@@ -9,7 +9,7 @@ local mw = {}
 ---@field parameters integer of the model, each once
 ---@field flops_per_step number of the model
 ---@field hardware_flops_per_step number with what is computed again
----@field memory table[] bytes by category and peak, of each stage's fullest rank; on devices of several kinds also device, its name, and device_memory, its bytes
+---@field memory table[] bytes by category and peak, of each stage's fullest rank; scratch_basis says whether kernels' scratch is measured or estimated; on devices of several kinds also device, its name, and device_memory, its bytes
 ---@field memory_basis string counted, from the program; or estimated, where kernels' scratch is too large to be tried
 ---@field peak_bytes integer of the rank with the most, as a training's
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step, and basis, how the seconds are known; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
@@ -193,7 +193,7 @@ local mw = {}
 ---@field parameters integer of the model, each once
 ---@field flops_per_step number of the model
 ---@field hardware_flops_per_step number with what is computed again
----@field memory table[] bytes by category and peak, of each stage's fullest rank; on devices of several kinds also device, its name, and device_memory, its bytes
+---@field memory table[] bytes by category and peak, of each stage's fullest rank; scratch_basis says whether kernels' scratch is measured or estimated; on devices of several kinds also device, its name, and device_memory, its bytes
 ---@field memory_basis string counted, from the program; or estimated, where kernels' scratch is too large to be tried
 ---@field peak_bytes integer of the rank with the most, as a training's
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step, and basis, how the seconds are known; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all

@@ -89,17 +89,6 @@ std::int64_t ClusterMachine::kept_by_libraries() const {
   return most;
 }
 
-std::int64_t FlashScratch::of(const LibraryCall& call, int element) const {
-  const std::string_view name = call.name;
-  if (!name.starts_with("attention")) return 0;
-  const auto& s = call.sizes;  // batch, heads, queries, keys, head_dim, value_dim, sight
-  // Another width for values: operands are copied, filled up to the wider.
-  const std::int64_t wide = std::max(s[4], s[5]), filled = wide > s[5] ? 1 : s[4] < s[5] ? 2 : 0;
-  const std::int64_t copies = filled * s[0] * s[1] * std::max(s[2], s[3]) * wide * element;
-  if (name != "attention backward") return copies;
-  return copies + 4 * s[0] * s[1] * s[2] * (wide + 1);  // and the sum of each row
-}
-
 std::unique_ptr<RankMachine> ClusterMachine::of_rank(const RankView& view, int, int) const {
   return std::make_unique<OnCluster>(view, parts_, stack_);
 }

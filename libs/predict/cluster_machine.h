@@ -10,19 +10,16 @@
 
 namespace mw {
 
-// Products take none beside the library's own workspace; flash attention's backward adds up the
-// queries' gradient in fp32 (Dao 2023, "FlashAttention-2", algorithm 2). Ops take buffers for all
-// their rows where the stack's kernels do (Stack::whole_rows). `machine` is the
-// one whose kernels these are, null if there is none.
+// Ops take buffers for all their rows where the stack's kernels do (Stack::whole_rows). `machine`
+// is the one whose kernels these are, null if there is none.
 class FlashScratch final : public DeviceScratch {
  public:
   explicit FlashScratch(bool whole_rows, const Machine* machine = nullptr)
       : whole_rows_(whole_rows), machine_(machine) {}
   const Machine* machine() const { return machine_; }
   std::int64_t workspace(const Cost& cost) const override {
-    return whole_rows_ ? DeviceScratch::workspace(cost) : cost.workspace;
+    return whole_rows_ || !cost.workspace ? DeviceScratch::workspace(cost) : *cost.workspace;
   }
-  std::int64_t of(const LibraryCall& call, int element) const override;
 
  private:
   bool whole_rows_;

@@ -188,7 +188,7 @@ Json memory_json(const StageForecast& stage) {
     json[name_of(static_cast<Category>(c))] = stage.memory.bytes[static_cast<std::size_t>(c)];
   }
   json["peak"] = stage.memory.peak;
-  json["scratch"] = stage.memory.measured ? "measured" : "estimated";
+  json["scratch_basis"] = stage.memory.measured ? "measured" : "estimated";
   if (!stage.device.name.empty()) {
     json["device"] = stage.device.name;
     json["device_memory"] = stage.device.bytes;

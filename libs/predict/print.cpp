@@ -96,7 +96,7 @@ std::string memory(const Prediction& prediction) {
       std::max_element(rows.begin(), rows.end(),
                        [](const Row& a, const Row& b) { return a.peak < b.peak; }) -
       rows.begin());
-  TextTable table(header, {1, 2, 3, 4, 5, 6, 7});
+  TextTable table(header, {1, 2, 3, 4, 5, 6, 7, 8});
   std::size_t left_out = 0;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const bool shown =
@@ -342,8 +342,8 @@ std::string estimated_text(const Prediction& p) {
   }
   if (estimated == 0) return "";
   return fmt::format(
-      "  (of activations and peak, {} are an estimate: what a kernel allocates while it runs is "
-      "not measured here for such large calls)\n",
+      "  (of scratch and peak, {} are an estimate: what a kernel allocates while it runs is not "
+      "measured here for such large ops)\n",
       format_bytes(static_cast<double>(estimated)));
 }
 

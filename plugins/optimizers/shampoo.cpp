@@ -10,12 +10,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <functional>
-#include <tuple>
 #include <vector>
 
 #include "meshwright/decompositions.h"
-#include "meshwright/engine/scratch.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
 
@@ -73,26 +70,10 @@ class Precondition final : public MatrixOp {
   }
 
  private:
-  // The bytes that LAPACK works in beside values and vectors, which each library chooses by itself.
+  // The bytes that LAPACK asks for at least beside values and vectors: reals, integers, and what
+  // became of each matrix.
   static std::int64_t worked_in(std::int64_t matrices, std::int64_t k, int element) {
-    LibraryCall call;
-    call.name = "eigenvectors";
-    call.sizes = {matrices, k};
-    call.prepare = [](const std::vector<std::int64_t>& sizes,
-                      at::ScalarType type) -> std::function<void()> {
-      const at::Tensor factors = at::eye(sizes[1], type).expand({sizes[0], -1, -1}).contiguous();
-      return [factors, made = std::tuple<at::Tensor, at::Tensor>()]() mutable {
-        made = eigh(factors);
-      };
-    };
-    const auto n = static_cast<double>(k);
-    call.flops = 9 * static_cast<double>(matrices) * n * n * n;
-    // What LAPACK asks for at least: reals, integers, and what became of each matrix.
-    call.estimate = [](const std::vector<std::int64_t>& sizes, int bytes, int) {
-      const std::int64_t size = sizes[1];
-      return bytes * (1 + 6 * size + 2 * size * size) + 4 * (3 + 5 * size + sizes[0]);
-    };
-    return scratch_book().of(call, element == 8 ? at::kDouble : at::kFloat, /*threads=*/1).bytes;
+    return element * (1 + 6 * k + 2 * k * k) + 4 * (3 + 5 * k + matrices);
   }
 
   // (factor + eps I)^(-1/4). A factor is a sum of squares: rounding alone makes it less than 0.

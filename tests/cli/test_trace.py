@@ -265,6 +265,8 @@ class Trace(ProgramCase):
         for values in memory.values():
             self.assertGreater(len(values), 10)
             for category, peak in run["memory"].items():
+                if category == "scratch":  # is let go of before an instruction ends
+                    continue
                 if category not in ("activations", "buffers"):  # whose peaks lie within instructions
                     self.assertEqual(max(v[category] for v in values), peak, category)
                 self.assertLessEqual(max(v[category] for v in values), peak)

@@ -37,6 +37,48 @@ TEST_CASE("Memory goes to the category of the innermost scope, and leaves it whe
   CHECK(ledger.bytes() == 0);
 }
 
+TEST_CASE("What a kernel takes beyond what it leaves is its scratch") {
+  Ledger ledger;
+  const MemoryWatch watch(ledger);
+  const Ledger::Scope scope(ledger, Category::activations);
+  at::Tensor input = at::empty({1000}, at::kByte), result, more;
+  const auto allocate = [](std::int64_t bytes) { return at::empty({bytes}, at::kByte); };
+  {
+    const Ledger::Kernel kernel(ledger);
+    {
+      const at::Tensor first = allocate(300);
+      const Ledger::Kernel within(ledger);
+      const at::Tensor second = allocate(400);
+      result = allocate(50);
+    }
+    const at::Tensor third = allocate(600);
+    input.reset();  // no scratch: it was there before
+    more = allocate(70);
+  }
+  CHECK(ledger.memory(Category::scratch).bytes == 0);
+  // 750 at most, of which 120 are left.
+  CHECK(ledger.memory(Category::scratch).peak == 630);
+  CHECK(ledger.memory(Category::activations).bytes == 120);
+  CHECK(ledger.memory(Category::activations).peak == 1000);
+  CHECK(ledger.peak_bytes() == 1750);
+  CHECK(ledger.peak_without_scratch() == 1000);
+  CHECK(ledger.bytes() == 120);
+  more.reset();
+  CHECK(ledger.memory(Category::activations).bytes == 50);
+  ledger.reset_peaks();
+  CHECK(ledger.memory(Category::scratch).peak == 0);
+  CHECK(ledger.peak_without_scratch() == 50);
+  // The limit counts it.
+  ledger.set_limit(250, 3);
+  CHECK_THROWS_WITH(
+      [&] {
+        const Ledger::Kernel kernel(ledger);
+        allocate(201);
+      }(),
+      Catch::Contains("Rank 3 is out of its memory limit: 201 bytes for activations"));
+  CHECK(ledger.bytes() == 50);
+}
+
 TEST_CASE("Ranks allocate without libtorch's table of all blocks, for whose lock they would wait") {
   Ledger ledger;
   const MemoryWatch watch(ledger);

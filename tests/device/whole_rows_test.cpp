@@ -80,8 +80,8 @@ std::int64_t workspace(const std::function<void()>& piece) {
 }
 
 void must_be(const char* piece, std::int64_t seen, const Cost& cost) {
-  const std::int64_t declared = cost.accelerator_workspace.value_or(cost.workspace);
-  INFO(piece << ": " << seen << " seen, " << declared << " declared, " << cost.workspace
+  const std::int64_t declared = cost.accelerator_workspace.value_or(cost.workspace.value_or(0));
+  INFO(piece << ": " << seen << " seen, " << declared << " declared, " << cost.workspace.value_or(0)
              << " on a CPU");
   const double allowed = std::max(4096.0, 0.02 * static_cast<double>(seen));
   CHECK(std::abs(static_cast<double>(seen - declared)) <= allowed);

@@ -31,6 +31,7 @@ struct OpCase : lemmas::OpCase {
   // Tensors over `dims` are rows, so many of each group.
   void sparse(Dims dims, std::vector<std::int64_t> rows);
   std::vector<std::int64_t> shape(const Dims& dims) const;
+  const Sparse& sparse() const { return sparse_; }
   // Input i: normal numbers, which get a gradient; or indices below `limit`, which get none.
   void real(std::size_t i);
   void index(std::size_t i, std::int64_t limit);
@@ -64,8 +65,8 @@ Tensors reference_gradients(const OpCase& c, const Reference& reference, const T
 
 // Compares what the allocator saw with what traits and cost declare, for the forward piece and each
 // backward piece, in each way to take a product's result: to the byte, but the workspace of half
-// types, and of layer_norm, within 2 % or 4 KiB. What library calls take is asked of this CPU
-// (engine/scratch.h). With one thread, and with two.
+// types, and of layer_norm, within 2 % or 4 KiB. A workspace that is left out is measured
+// (engine/scratch.h), but of rows. With one thread, and with two.
 void check_memory(const OpCase& c, at::ScalarType type);
 
 }  // namespace mw::test

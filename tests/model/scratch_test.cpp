@@ -1,206 +1,236 @@
-// Scratch of libraries' kernels, as this CPU takes it: measured, kept,
-// and estimated where a call is too large.
+// What an op's kernel allocates for itself: measured by a trial with operands of its shapes, and
+// estimated where the op is too large for one.
 #include "meshwright/engine/scratch.h"
-#include "support/temporary_folder.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <limits>
-
-#include "meshwright/engine/files.h"
-#include "meshwright/engine/host.h"
-#include "plugins/models/ops/attend.h"
-#include "plugins/models/ops/gemm.h"
+#include <stdexcept>
 
 using namespace mw;
-namespace fs = std::filesystem;
 
 namespace {
 
-struct ScratchFolder : TemporaryFolder {
-  fs::path file() const { return path() / "scratch.json"; }
+// Allocates so many bytes for each element, so many for each thread, and results.
+class Known final : public OpType {
+ public:
+  Known(std::int64_t of_element, std::int64_t of_thread)
+      : of_element_(of_element), of_thread_(of_thread) {}
+  std::string kind() const override { return "known"; }
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {true};
+    traits.backward_reads_output = {false};
+    return traits;
+  }
+  void forward(const Op&, OpCall& call) const override {
+    ++tried;
+    seen = call.inputs[0].numel();
+    call.outputs = {at::empty_like(call.inputs[0])};
+    at::empty({of_element_ * seen}, at::kByte);
+    at::empty({of_thread_ * at::get_num_threads()}, at::kByte);
+    const at::Tensor buffer = at::empty_like(call.inputs[0]);
+  }
+  Cost cost(const Op&, Piece, const LocalDims&, int) const override { return {}; }
+
+  mutable int tried = 0;
+  mutable std::int64_t seen = 0;  // elements, in the last trial
+
+ private:
+  const std::int64_t of_element_, of_thread_;
 };
 
-// Calls so far of a kernel whose scratch is known.
-int tried = 0;
-
-std::function<void()> prepare_known(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
-  return [sizes, type, kept = at::Tensor()]() mutable {
-    ++tried;
-    const at::Tensor scratch = at::empty({sizes[0]}, type);
-    kept = at::empty({sizes[1]}, type);  // the result, which is no scratch
-  };
+LocalDims dims_of(const std::vector<std::pair<const char*, std::int64_t>>& sizes) {
+  LocalDims dims;
+  for (const auto& [name, size] : sizes) dims.set({name, 0, size, size, {}});
+  return dims;
 }
 
-LibraryCall known_call(std::int64_t scratch, double flops = 1) {
-  LibraryCall call;
-  call.name = "known";
-  call.sizes = {scratch, 10};
-  call.prepare = prepare_known;
-  call.flops = flops;
-  call.estimate = [](const std::vector<std::int64_t>& sizes, int element, int threads) {
-    return sizes[0] * element * threads;
-  };
-  return call;
+Op op_of(std::shared_ptr<const OpType> type, const std::vector<Dims>& inputs,
+         const std::vector<Dims>& outputs) {
+  Op op;
+  op.type = std::move(type);
+  for (const Dims& dims : inputs) op.inputs.push_back({-1, dims});
+  op.output_dims = outputs;
+  return op;
 }
 
-// Visits a product of these sizes in each way in which linears and attention call it.
-template <class Visit>
-void for_each_product(std::int64_t m, std::int64_t n, std::int64_t k, const Visit& visit) {
-  for (const mw::Into into :
-       {mw::Into::fresh, mw::Into::biased, mw::Into::given, mw::Into::added}) {
-    for (const Turned turned : {Turned::none, Turned::left, Turned::right}) {
-      if (into == mw::Into::fresh && turned != Turned::right) continue;  // linear's alone
-      INFO(m << " x " << n << " x " << k << ", into " << static_cast<int>(into) << ", turned "
-             << static_cast<int>(turned));
-      visit(product_call(into, turned, m, n, k));
-    }
+struct KnownTrial {
+  KnownTrial(std::int64_t of_element, std::int64_t of_thread, std::int64_t x, std::int64_t y,
+             at::ScalarType type = at::kFloat, int threads = 1)
+      : known(std::make_shared<Known>(of_element, of_thread)),
+        op(op_of(known, {{"x", "y"}}, {{"x", "y"}})),
+        trial{op, Piece::forward, dims_of({{"x", x}, {"y", y}}), type, threads, {{type}}, {type}} {}
+  std::shared_ptr<const Known> known;
+  Op op;
+  KernelTrial trial;
+};
+
+// Throws where a kernel is not called as an executor would call it.
+class Particular final : public OpType {
+ public:
+  std::string kind() const override { return "particular"; }
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.splits = splits;
+    traits.backward_reads_input = {true, true, false};
+    traits.backward_reads_output = {false, true};
+    traits.saved = {{"sums", {"x"}, 2, true}};
+    return traits;
   }
-}
+  void forward(const Op&, OpCall& call) const override {
+    must(call.inputs[0].scalar_type() == at::kBFloat16 && call.inputs[0].size(1) == 6);
+    must(call.inputs[2].scalar_type() == at::kLong && call.inputs[2].max().item<int>() == 0);
+    must(call.real == at::kBFloat16 && !call.in_place);
+    must(call.outputs[1].defined() == (call.dims.ring_step() > 0));
+    must(call.saved[0].defined() == (call.dims.ring_step() > 0));
+    must(call.dims.ring_step() < call.ring_steps);
+  }
+  void backward(const Op&, OpCall& call) const override {
+    backward_pieces(call);
+    must(call.wants == std::vector<bool>{true, true, false});
+  }
+  void dgrad(const Op&, OpCall& call) const override {
+    backward_pieces(call);
+    must(call.wants == std::vector<bool>{true, false, false});
+  }
+  void wgrad(const Op&, OpCall& call) const override {
+    backward_pieces(call);
+    must(call.wants == std::vector<bool>{false, true, false});
+    must(call.accumulate[1] && call.grad_inputs[1].sizes() == at::IntArrayRef({6}));
+  }
+  Cost cost(const Op&, Piece, const LocalDims&, int) const override { return {}; }
+
+  bool splits = false;
+
+ private:
+  static void must(bool holds) {
+    if (!holds) throw std::logic_error("called amiss");
+  }
+  static void backward_pieces(const OpCall& call) {
+    must(call.inputs[0].defined() && !call.inputs[2].defined());
+    must(!call.outputs[0].defined() && call.outputs[1].defined());
+    must(call.saved[0].scalar_type() == at::kFloat);
+    must(call.saved[0].sizes() == at::IntArrayRef({5, 2}));
+    must(!call.grad_outputs[0].defined() && call.grad_outputs[1].scalar_type() == at::kFloat);
+    must(!call.accumulate[0] && !call.grad_inputs[0].defined());
+  }
+};
+
+// Rows of each group that a trial gives to its kernel.
+std::vector<std::int64_t> rows_given;
+
+class TakesRows final : public OpType {
+ public:
+  std::string kind() const override { return "takes_rows"; }
+  OpTraits traits(const Op&) const override { return {}; }
+  void forward(const Op&, OpCall& call) const override {
+    rows_given = call.rows;
+    if (call.inputs[0].size(0) != 7) throw std::logic_error("other rows");
+  }
+  Cost cost(const Op&, Piece, const LocalDims&, int) const override { return {}; }
+};
 
 }  // namespace
 
-TEST_CASE("A call's scratch is what it allocates beside its result", "[kernels]") {
-  CHECK(try_scratch(known_call(1000), at::kFloat, 1) == 4000);
-  CHECK(try_scratch(known_call(1000), at::kBFloat16, 2) == 2000);
-  LibraryCall fails = known_call(1000);
-  fails.prepare = [](const std::vector<std::int64_t>&, at::ScalarType) -> std::function<void()> {
-    return [] { throw std::runtime_error("no such kernel"); };
-  };
-  CHECK_FALSE(try_scratch(fails, at::kFloat, 1).has_value());
-  const Scratch scratch = ScratchBook({}).of(fails, at::kFloat, 3);
-  CHECK(scratch.bytes == 12000);
+TEST_CASE("A kernel's scratch is what it takes beyond its results") {
+  // What it has for each element is let go of before the rest is made.
+  CHECK(try_scratch(KnownTrial(9, 100, 20, 30).trial) == 9 * 600);
+  CHECK(try_scratch(KnownTrial(0, 100, 20, 30).trial) == 4 * 600);
+  CHECK(try_scratch(KnownTrial(0, 0, 20, 30, at::kDouble).trial) == 8 * 600);
+  CHECK(try_scratch(KnownTrial(0, 5000, 20, 30, at::kFloat, 2).trial) == 10000);
+  const Scratch scratch = scratch_of(KnownTrial(9, 100, 20, 30).trial);
+  CHECK(scratch.bytes == 9 * 600);
+  CHECK(scratch.measured);
+  CHECK(scratch.estimated == 0);
+}
+
+TEST_CASE("A piece is tried once, and anew for other sizes, types and threads") {
+  KnownTrial one(9, 0, 20, 30);
+  for (int k = 0; k < 3; ++k) CHECK(scratch_of(one.trial).bytes == 5400);
+  CHECK(one.known->tried == 1);
+  one.trial.threads = 2;
+  CHECK(scratch_of(one.trial).bytes == 5400);
+  one.trial.dims = dims_of({{"x", 30}, {"y", 20}});
+  CHECK(scratch_of(one.trial).bytes == 5400);
+  one.trial.real = at::kDouble;
+  one.trial.inputs = {{at::kDouble}};
+  CHECK(scratch_of(one.trial).bytes == 5400);
+  CHECK(one.known->tried == 4);
+  // Another op, though it is of the same kind and sizes.
+  CHECK(scratch_of(KnownTrial(10, 0, 20, 30).trial).bytes == 6000);
+}
+
+TEST_CASE("A piece that is too large is tried with smaller dims, and the rest is an estimate") {
+  const std::int64_t large = 1 << 15;
+  const KnownTrial grows(9, 0, large, large), stays(0, 200 << 20, large, large);
+  const Scratch grown = scratch_of(grows.trial);
+  CHECK(grown.bytes == 9 * large * large);
+  CHECK_FALSE(grown.measured);
+  CHECK(grown.estimated == grown.bytes);
+  CHECK(grows.known->tried == 2);
+  CHECK(grows.known->seen < 1 << 22);
+  // What a kernel takes for each thread does not grow with its operands.
+  CHECK(scratch_of(stays.trial).bytes == 200 << 20);
+  // A dim that lies in several runs stays as it is.
+  KnownTrial runs(9, 0, 1 << 14, 1 << 14);
+  runs.trial.dims.set({"y", 0, 1 << 14, 1 << 15, {{0, 1 << 13}, {3 << 13, 1 << 13}}});
+  CHECK(scratch_of(runs.trial).bytes == std::int64_t{9} << 28);
+  CHECK(runs.known->seen % (1 << 14) == 0);
+}
+
+TEST_CASE("A kernel that fails in a trial has no scratch, which is an estimate") {
+  const Op op = op_of(std::make_shared<Particular>(), {{"x"}, {"x"}, {"x"}}, {{"x"}, {"x"}});
+  const KernelTrial trial{op,
+                          Piece::forward,
+                          dims_of({{"x", 3}}),
+                          at::kFloat,
+                          1,
+                          {{at::kFloat}, {at::kFloat}, {at::kFloat}},
+                          {at::kLong, at::kFloat}};
+  CHECK_FALSE(try_scratch(trial).has_value());
+  const Scratch scratch = scratch_of(trial);
+  CHECK(scratch.bytes == 0);
   CHECK_FALSE(scratch.measured);
 }
 
-TEST_CASE("It is tried once, and kept for the next process", "[kernels]") {
-  const ScratchFolder folder;
-  tried = 0;
-  {
-    ScratchBook book(folder.path());
-    CHECK(book.of(known_call(500), at::kFloat, 1).bytes == 2000);
-    CHECK(book.of(known_call(500), at::kFloat, 1).measured);
-    CHECK(tried == 1);
-    CHECK(book.of(known_call(500), at::kFloat, 2).bytes == 2000);  // other threads, types, sizes
-    CHECK(book.of(known_call(500), at::kDouble, 1).bytes == 4000);
-    CHECK(book.of(known_call(501), at::kFloat, 1).bytes == 2004);
-    CHECK(tried == 4);
+TEST_CASE("A trial calls a kernel as an executor does") {
+  const auto type = std::make_shared<Particular>();
+  const Op op = op_of(type, {{"x", "y"}, {"y"}, {"x"}}, {{"x"}, {"x", "y"}});
+  KernelTrial trial{op,
+                    Piece::forward,
+                    dims_of({{"x", 5}, {"y", 6}}),
+                    at::kBFloat16,
+                    1,
+                    {{at::kBFloat16, true}, {at::kBFloat16, true, true}, {at::kLong}},
+                    {at::kLong, at::kFloat}};
+  CHECK(try_scratch(trial).has_value());
+  trial.piece = Piece::backward;
+  CHECK(try_scratch(trial).has_value());
+  type->splits = true;
+  for (const Piece piece : {Piece::dgrad, Piece::wgrad}) {
+    INFO(name_of(piece));
+    trial.piece = piece;
+    CHECK(try_scratch(trial).has_value());
   }
-  ScratchBook next(folder.path());
-  CHECK(next.of(known_call(500), at::kFloat, 1).bytes == 2000);
-  CHECK(tried == 4);
-  const Cache kept = read_cache(folder.file());
-  REQUIRE(kept.size() == 1);
-  CHECK(kept.begin().key() == kernels_key());
-  CHECK(kept.begin().value().size() == 4);
+  trial.piece = Piece::forward;
+  trial.dims.set_ring_step(2);
+  CHECK(try_scratch(trial).has_value());
 }
 
-TEST_CASE("A damaged cache is measured anew, and what it has of other CPUs is kept", "[kernels]") {
-  const ScratchFolder folder;
-  const Cache good = {{"another CPU", {{"x", 1}}}};
-  for (const Cache& own :
-       {Cache("text"), Cache({{"known 500 10 Float on 1", "many"}}),
-        Cache({{"known 500 10 Float on 1", -7}}), Cache({{"known 500 10 Float on 1", nullptr}})}) {
-    Cache cache = good;
-    cache[kernels_key()] = own;
-    std::ofstream(folder.file()) << cache;
-    CHECK(ScratchBook(folder.path()).of(known_call(500), at::kFloat, 1).bytes == 2000);
-    CHECK(read_cache(folder.file())["another CPU"] == good["another CPU"]);
-    CHECK(read_cache(folder.file())[kernels_key()]["known 500 10 Float on 1"] == 2000);
-  }
-  for (const char* text : {"", "{", "[1]"}) {
-    std::ofstream(folder.file()) << text;
-    CHECK(ScratchBook(folder.path()).of(known_call(500), at::kFloat, 1).bytes == 2000);
-  }
-  CHECK(ScratchBook("/proc/no-such-folder").of(known_call(500), at::kFloat, 1).bytes == 2000);
-}
-
-TEST_CASE("A call that is too large is not made", "[kernels]") {
-  tried = 0;
-  const Scratch large = ScratchBook({}).of(known_call(500, 1e12), at::kFloat, 4);
-  CHECK(tried == 0);
-  CHECK(large.bytes == 8000);
-  CHECK_FALSE(large.measured);
-  // A product is tried as a smaller one, and what that takes for its result grows with the result.
-  ScratchBook book{{}};
-  LibraryCall product = product_call(mw::Into::given, Turned::right, 1 << 20, 1 << 16, 1 << 16);
-  product.prepare = [](const std::vector<std::int64_t>& sizes, at::ScalarType type) {
-    return std::function<void()>([=] { at::empty({sizes[0], sizes[1]}, type); });
-  };
-  const Scratch huge = book.of(product, at::kBFloat16, 1);
-  CHECK_FALSE(huge.measured);
-  CHECK(huge.bytes == std::int64_t{2} << 36);
-  const kernel::AttendSizes sizes{1, 32, 1 << 16, 1 << 16, 128, 128, kernel::Sight::Kind::same};
-  const Scratch attended = book.of(kernel::attend_call(sizes, true, 0), at::kBFloat16, 2);
-  CHECK_FALSE(attended.measured);
-  CHECK(attended.bytes > 0);
-}
-
-// As kernels of oneDNN on AVX-512 do: what is left of n beyond whole blocks has it copied, into a
-// buffer for each thread.
-LibraryCall copies_what_is_left(std::int64_t m, std::int64_t n, std::int64_t k) {
-  LibraryCall product = product_call(mw::Into::fresh, Turned::right, m, n, k);
-  product.prepare = [](const std::vector<std::int64_t>& sizes, at::ScalarType) {
-    return std::function<void()>(
-        [=] { at::empty({sizes[1] % 64 == 0 ? 0 : std::int64_t{66560}}, at::kByte); });
-  };
-  return product;
-}
-
-TEST_CASE("A product's scratch is not that of a rounder one", "[kernels]") {
-  ScratchBook book{{}};
-  const Scratch tried = book.of(copies_what_is_left(300, 288, 96), at::kFloat, 1);
-  CHECK(tried.bytes == 66560);
-  CHECK(tried.measured);
-  // Too large to be tried: cut down by whole blocks, and what does not grow is taken once.
-  for (const std::int64_t n : {4096, 4096 + 32}) {
-    const Scratch large = book.of(copies_what_is_left(8192, n, 4096), at::kFloat, 1);
-    CHECK(large.bytes == (n % 64 == 0 ? 0 : 66560));
-    CHECK_FALSE(large.measured);
-  }
-}
-
-TEST_CASE("Products of a plan's sizes take what is said of them, on this CPU", "[kernels]") {
-  ScratchBook book{{}};
-  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
-  const auto [m, n, k] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
-      {{300, 288, 96}, {512, 768, 256}, {257, 1000, 100}, {768, 344, 128}, {1024, 100, 65}}));
-  const int threads = GENERATE(1, 2);
-  for_each_product(m, n, k, [&, type = type, threads = threads](const LibraryCall& call) {
-    INFO(at::toString(type) << " on " << threads << " threads");
-    const Scratch said = book.of(call, type, threads);
-    CHECK(said.measured);
-    CHECK(said.bytes == try_scratch(call, type, threads));
-  });
-}
-
-// It holds for whole blocks: what a kernel takes for what is left over may be said several times
-// too large.
-TEST_CASE("A product just too large to be tried takes about what is said of it", "[kernels]") {
-  ScratchBook book{{}};
-  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
-  const auto [m, n, k] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
-      {{1024, 768, 256}, {2048, 320, 256}, {512, 1024, 320}}));
-  const int threads = GENERATE(1, 2);
-  constexpr std::int64_t slack = 256 << 10;  // where there is hardly any; every result takes more
-  for_each_product(m, n, k, [&, type = type, threads = threads](const LibraryCall& call) {
-    INFO(at::toString(type) << " on " << threads << " threads");
-    const Scratch said = book.of(call, type, threads);
-    CHECK_FALSE(said.measured);
-    const auto takes = try_scratch(call, type, threads);
-    REQUIRE(takes.has_value());
-    CHECK(said.bytes <= 2 * *takes + slack);
-    CHECK(*takes <= 2 * said.bytes + slack);
-  });
-}
-
-TEST_CASE("What keeps libraries to an instruction set has measurements of its own", "[kernels]") {
-  const std::string own = kernels_key();
-  const char* before = std::getenv("ONEDNN_MAX_CPU_ISA");
-  const std::string kept = before != nullptr ? before : "";
-  setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI", 1);
-  CHECK(kernels_key() != own);
-  before != nullptr ? setenv("ONEDNN_MAX_CPU_ISA", kept.c_str(), 1)
-                    : unsetenv("ONEDNN_MAX_CPU_ISA");
-  CHECK(kernels_key() == own);
+TEST_CASE("Rows of a trial are shared out evenly") {
+  const Op op = op_of(std::make_shared<TakesRows>(), {{"experts", "tokens", "x"}}, {});
+  KernelTrial trial{op,
+                    Piece::forward,
+                    dims_of({{"experts", 3}, {"tokens", 14}, {"x", 2}}),
+                    at::kFloat,
+                    1,
+                    {{at::kFloat}},
+                    {}};
+  trial.sparse = {{"experts", "tokens"}, 1.0 / 6};
+  trial.dims.set_sparse(trial.sparse);
+  REQUIRE(try_scratch(trial).has_value());
+  CHECK(rows_given == std::vector<std::int64_t>{3, 2, 2});
 }

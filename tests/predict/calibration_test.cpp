@@ -215,3 +215,14 @@ TEST_CASE("A calibration of another machine is refused, and a damaged one") {
   std::ofstream(file) << "{";
   CHECK(thrown([&] { read_calibration(file); }) == "calibration.broken");
 }
+
+TEST_CASE("What keeps libraries to an instruction set is another set of kernels") {
+  const std::string own = kernels_key();
+  const char* before = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string kept = before != nullptr ? before : "";
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI", 1);
+  CHECK(kernels_key() != own);
+  before != nullptr ? setenv("ONEDNN_MAX_CPU_ISA", kept.c_str(), 1)
+                    : unsetenv("ONEDNN_MAX_CPU_ISA");
+  CHECK(kernels_key() == own);
+}

@@ -246,10 +246,10 @@ TEST_CASE("How much of the memory is an estimate is said where it matters") {
   }
   CHECK(estimated_text(p).empty());
   p.stages.back().memory.estimated = 3 << 20;
-  CHECK_THAT(estimated_text(p), Catch::Contains("of activations and peak, 3 MiB are an estimate"));
+  CHECK_THAT(estimated_text(p), Catch::Contains("of scratch and peak, 3 MiB are an estimate"));
   // It counts beside the peak of its own stage.
   p.stages.back().memory.estimated = 1 << 20;
   p.stages.push_back(p.stages.back());
   p.stages.back().memory.peak = 20 << 20;
-  CHECK_THAT(estimated_text(p), Catch::Contains("of activations and peak, 1 MiB are an estimate"));
+  CHECK_THAT(estimated_text(p), Catch::Contains("of scratch and peak, 1 MiB are an estimate"));
 }

@@ -84,7 +84,8 @@ def commands(*verbs):
 
 def stable(text):
     """Its lines without what differs from machine to machine or with the steps: times, rates, hashes,
-    rules below column heads, blanks."""
+    kernels' scratch and the peak with it, rules below column heads, blanks."""
+    size = r"[\d.]+ (?:[KMGT]i)?B"
     lines = []
     for line in text.splitlines():
         line = re.sub(r"\b[\d.]+ (ns|us|ms|s)\b", "", line)
@@ -92,6 +93,7 @@ def stable(text):
         line = re.sub(r"^ *speed .*?tokens/s, (.* on the hardware\)).*", r"speed \1", line)
         line = re.sub(r"done after \d+ of \d+ steps", "done", line)
         line = " ".join(line.split())
+        line = re.sub(rf"^((?:stages? [\d to]+ )?(?:{size} ){{5}}){size} {size}", r"\1", line)
         if line and line != "[…]" and not re.match(r"loss |[- ]+$", line):
             lines.append(line)
     return lines

@@ -35,8 +35,9 @@ class AutogradOp : public OpType {
   void forward(const Op& op, OpCall& call) const final;
   void backward(const Op& op, OpCall& call) const final;
   // No model flops: those of a matrix product or an attention are counted from the dims of their
-  // operands; as many operations as elements; inputs and outputs moved once; as workspace one more
-  // copy of the outputs, and in backward of the inputs too. Override it where that is far off.
+  // operands; as many operations as elements; inputs and outputs moved once. The workspace is left
+  // out, so that it is measured; on an accelerator it is one more copy of the outputs, and in
+  // backward of the inputs too. Override it where that is far off.
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override;
 };
 

@@ -18,10 +18,20 @@
 
 namespace mw {
 
-// `host` is memory beside the rank's device: what is offloaded there counts neither in the rank's
-// total and peak nor against its limit, although ranks on CPUs have it in the same memory.
-enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, buffers, host };
-constexpr int category_count = 6;
+// `scratch` is what a kernel takes at its highest beyond what it leaves (Ledger::Kernel). It
+// depends on which kernels a library has for the CPU. `host` is memory beside the rank's device:
+// what is offloaded there counts neither in the rank's total and peak nor against its limit,
+// although ranks on CPUs have it in the same memory.
+enum class Category : std::uint8_t {
+  parameters,
+  gradients,
+  optimizer,
+  activations,
+  buffers,
+  scratch,
+  host,
+};
+constexpr int category_count = 7;
 const char* name_of(Category category);
 
 struct MemoryUse {
@@ -64,6 +74,23 @@ class Ledger {
     Category before_;
   };
 
+  // A kernel, or a reduction of several ranks' tensors, runs while a Kernel lives. What it takes at
+  // its highest beyond what it leaves is its scratch; what it leaves goes to the Scope's. The
+  // total and its peak rise at once, the peaks of categories when the Kernel ends. A Kernel within
+  // another one is a part of that.
+  class Kernel {
+   public:
+    explicit Kernel(Ledger& ledger) : ledger_(ledger) { ++ledger_.kernels_; }
+    ~Kernel() {
+      if (--ledger_.kernels_ == 0) ledger_.end_kernel();
+    }
+    Kernel(const Kernel&) = delete;
+    Kernel& operator=(const Kernel&) = delete;
+
+   private:
+    Ledger& ledger_;
+  };
+
   // What is allocated while a Pause lives is not booked and counts against no limit: it is the
   // run-time check's own.
   class Pause {
@@ -97,6 +124,8 @@ class Ledger {
   const MemoryUse& memory(Category category) const { return use_[static_cast<int>(category)]; }
   std::int64_t bytes() const { return total_.bytes; }
   std::int64_t peak_bytes() const { return total_.peak; }
+  // The highest sum of all categories but scratch (and host).
+  std::int64_t peak_without_scratch() const { return without_scratch_.peak; }
   // Peaks restart from what is allocated now (after set-up, before the first step).
   void reset_peaks();
   // From now on allocated() throws Error (run), naming category, rank and numbers, instead of
@@ -156,7 +185,9 @@ class Ledger {
 
  private:
   void add(MemoryUse& use, std::int64_t bytes);
+  void add(Category category, std::int64_t bytes);
   void book(const void* pointer, std::int64_t bytes);
+  void end_kernel();
   CommunicationUse& communication_use(Entry entry) {
     return of_next_step_ ? communication_[entry].next : communication_[entry].use;
   }
@@ -164,10 +195,20 @@ class Ledger {
   struct Block {
     std::int64_t bytes;
     Category category;
+    int made = -1;  // the kernel that runs has allocated it: which of kernel_
+  };
+  // What a kernel has allocated, or, with negative bytes, let go of that it had allocated itself.
+  struct KernelEvent {
+    std::int64_t bytes;
+    Category category;
+    const void* pointer;
+    bool scratch;  // let go of before the kernel ended
   };
   ska::flat_hash_map<const void*, Block> blocks_;
   std::array<MemoryUse, category_count> use_{};
-  MemoryUse total_;
+  MemoryUse total_, without_scratch_;
+  std::vector<KernelEvent> kernel_;  // of the kernel that runs
+  int kernels_ = 0;                  // that run, one within the other
   Category current_ = Category::buffers;
   int pauses_ = 0;
   std::int64_t limit_ = 0;
@@ -207,5 +248,8 @@ class MemoryWatch {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// The ledger to which this thread's allocations are posted; null: they are posted to none.
+Ledger* ledger_of_thread();
 
 }  // namespace mw

@@ -158,7 +158,7 @@ struct StepAccount {
 struct RankReport {
   int rank = 0;
   std::array<MemoryUse, category_count> memory{};
-  std::int64_t peak_bytes = 0;
+  std::int64_t peak_bytes = 0, peak_without_scratch = 0;
   std::map<CommunicationKey, CommunicationUse> communication;  // of this step
   std::map<WorkKey, WorkUse> work;                             // of this step
   // Rows that experts worked on, by layer and expert; and, of each stage's first rank, choices of

@@ -138,23 +138,6 @@ struct OpCall {
   int ring_steps = 1;
 };
 
-// A call of a library's kernel. What such a call allocates beside its operands and results depends
-// on the kernel that the library chooses for this CPU. So no op declares it: the call is tried on
-// the machine where the plan is predicted (engine/scratch.h).
-struct LibraryCall {
-  const char* name = "";            // with `sizes`, what a measurement is kept under
-  std::vector<std::int64_t> sizes;  // of a product first m, n, k
-  // Makes the operands and returns a function that makes the call once and holds its results.
-  std::function<void()> (*prepare)(const std::vector<std::int64_t>& sizes,
-                                   at::ScalarType type) = nullptr;
-  double flops = 0;  // what a trial costs, memory traffic included
-  // Estimates the bytes of a call that is too large to be tried. Null for matrix products: two
-  // smaller ones are tried instead, whose difference says what grows with m n.
-  std::int64_t (*estimate)(const std::vector<std::int64_t>& sizes, int element,
-                           int threads) = nullptr;
-  std::int64_t beside = 0;  // bytes of the piece's own that are alive meanwhile
-};
-
 // What one piece costs, of the local shapes.
 struct Cost {
   // Model flops by the field's convention: 2mnk for a GEMM, attention scores in full even if
@@ -162,13 +145,14 @@ struct Cost {
   double flops = 0;
   double executed = 0;  // floating-point operations that the kernel really does
   double bytes = 0;     // memory traffic: what it reads and writes once
-  // Bytes that the piece allocates and frees itself, outputs not counted; and the library calls
-  // that it makes, each of which may take scratch of its own while it runs.
-  std::int64_t workspace = 0;
-  // The workspace on an accelerator, where that is another: there a kernel takes all rows at once
-  // that it takes in chunks on a CPU.
+  // Bytes that the piece allocates and lets go of itself, outputs and gradients not counted. Left
+  // out, they are measured: the piece runs once on this machine, on operands of zeros
+  // (engine/scratch.h). So an op that calls a library leaves them out: they depend on the kernel
+  // that the library has for this CPU.
+  std::optional<std::int64_t> workspace;
+  // The same on an accelerator, where it is another, or where it is left out for the CPU: there a
+  // kernel takes all rows at once that it takes in chunks on a CPU.
   std::optional<std::int64_t> accelerator_workspace;
-  std::vector<LibraryCall> calls;
   int kernels = 1;  // that it calls one after the other, each on a part of its operands
 };
 

@@ -13,8 +13,8 @@
 namespace mw {
 
 const char* name_of(Category category) {
-  static constexpr std::array names{"parameters",  "gradients", "optimizer",
-                                    "activations", "buffers",   "host"};
+  static constexpr std::array names{"parameters", "gradients", "optimizer", "activations",
+                                    "buffers",    "scratch",   "host"};
   return names.at(static_cast<std::size_t>(category));
 }
 
@@ -32,11 +32,36 @@ void Ledger::add(MemoryUse& use, std::int64_t bytes) {
   use.peak = std::max(use.peak, use.bytes);
 }
 
+void Ledger::add(Category category, std::int64_t bytes) {
+  add(use_[static_cast<std::size_t>(category)], bytes);
+  if (category != Category::host) add(without_scratch_, bytes);
+}
+
 void Ledger::book(const void* pointer, std::int64_t bytes) {
   freed(pointer);  // a block freed out of sight: its address is in use again
-  blocks_.emplace(pointer, Block{bytes, current_});
-  add(use_[static_cast<std::size_t>(current_)], bytes);
-  if (current_ != Category::host) add(total_, bytes);
+  Block block{bytes, current_};
+  const bool host = current_ == Category::host;
+  if (!host) add(total_, bytes);
+  if (kernels_ > 0 && !host) {
+    block.made = static_cast<int>(kernel_.size());
+    kernel_.push_back({bytes, current_, pointer, false});
+  } else {
+    add(current_, bytes);
+  }
+  blocks_.emplace(pointer, block);
+}
+
+void Ledger::end_kernel() {
+  MemoryUse own;
+  for (const KernelEvent& event : kernel_) {
+    add(own, event.bytes);
+    if (event.scratch) continue;
+    add(event.category, event.bytes);
+    blocks_.find(event.pointer)->second.made = -1;
+  }
+  kernel_.clear();
+  std::int64_t& peak = use_[static_cast<std::size_t>(Category::scratch)].peak;
+  peak = std::max(peak, own.peak - own.bytes);
 }
 
 void Ledger::allocated(const void* pointer, std::int64_t bytes) {
@@ -66,13 +91,16 @@ void Ledger::freed(const void* pointer) {
   if (found == blocks_.end()) return;
   const auto block = found->second;
   blocks_.erase(found);
-  use_[static_cast<std::size_t>(block.category)].bytes -= block.bytes;
   if (block.category != Category::host) total_.bytes -= block.bytes;
+  if (block.made < 0) return add(block.category, -block.bytes);
+  kernel_[static_cast<std::size_t>(block.made)].scratch = true;
+  kernel_.push_back({-block.bytes, block.category, nullptr, true});
 }
 
 void Ledger::reset_peaks() {
   for (auto& use : use_) use.peak = use.bytes;
   total_.peak = total_.bytes;
+  without_scratch_.peak = without_scratch_.bytes;
 }
 
 std::string Ledger::limit_hint() const {

@@ -4,12 +4,12 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 
@@ -18,6 +18,7 @@
 #include "comm/streams.h"
 #include "meshwright/backend.h"
 #include "meshwright/engine/host.h"
+#include "meshwright/ledger.h"
 #include "meshwright/world.h"
 
 namespace mw::comm {
@@ -29,7 +30,7 @@ static std::mutex& behind_mutex() {
 }
 
 // As Round's chunks on the host, all at once on the current streams of the devices on which the
-// buffers lie. What it allocates for itself is booked to no rank: whichever came last calls it.
+// buffers lie. Its accumulators are scratch of the rank that came last, which calls it.
 void run_task_on_device(at::ScalarType dtype, Combine combine, at::DeviceType type,
                         std::span<const std::byte* const> in, std::span<std::byte* const> out,
                         std::int64_t elements);
@@ -78,20 +79,14 @@ void combine_into(at::Tensor& total, const at::Tensor& next, Combine combine) {
 // Bounds the accumulator that a reduction needs beside the ranks' buffers.
 constexpr std::int64_t slice_elements = 8 * 1024 * 1024;
 
-class Unbooked final : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, std::int64_t, std::size_t, std::size_t, c10::Device) override {}
-  bool memoryProfilingEnabled() const override { return false; }
-};
-
 }  // namespace
 
 void run_task_on_device(at::ScalarType dtype, Combine combine, at::DeviceType type,
                         std::span<const std::byte* const> in, std::span<std::byte* const> out,
                         std::int64_t elements) {
   const c10::NoGradGuard no_grad;
-  static const auto unbooked = std::make_shared<Unbooked>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, unbooked);
+  std::optional<Ledger::Kernel> kernel;
+  if (Ledger* const ledger = ledger_of_thread()) kernel.emplace(*ledger);
   const auto item = static_cast<std::int64_t>(c10::elementSize(dtype));
   const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
   for (std::int64_t first = 0; first < elements; first += slice_elements) {

@@ -89,6 +89,7 @@ class Reporter final : public c10::MemoryReportingInfoBase {
   }
 
   bool memoryProfilingEnabled() const override { return true; }
+  Ledger& ledger() const { return ledger_; }
 
  private:
   Ledger& ledger_;
@@ -106,5 +107,11 @@ MemoryWatch::MemoryWatch(Ledger& ledger) : state_(std::make_unique<State>(ledger
   use_cpu_allocator();
 }
 MemoryWatch::~MemoryWatch() = default;
+
+Ledger* ledger_of_thread() {
+  const auto* reporter = dynamic_cast<const Reporter*>(
+      c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE));
+  return reporter == nullptr ? nullptr : &reporter->ledger();
+}
 
 }  // namespace mw

@@ -45,11 +45,7 @@ void add_steps(const Program& program, std::size_t atom, const std::vector<Dims>
 
 bool alike(const Cost& x, const Cost& y) {
   return x.executed == y.executed && x.workspace == y.workspace &&
-         x.accelerator_workspace == y.accelerator_workspace &&
-         std::equal(x.calls.begin(), x.calls.end(), y.calls.begin(), y.calls.end(),
-                    [](const LibraryCall& a, const LibraryCall& b) {
-                      return a.sizes == b.sizes && a.beside == b.beside;
-                    });
+         x.accelerator_workspace == y.accelerator_workspace;
 }
 
 // Whether each piece of an op costs the same with these dims as with those.

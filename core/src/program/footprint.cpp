@@ -39,7 +39,7 @@ class FootprintMaker {
   }
   // A load's own scratches have the numbers before this: of tokens and labels, which it may have to
   // read in two ranges of rows.
-  static constexpr int pass_scratch = 4;
+  static constexpr int pass_scratch = 4, kernel_scratch = 5;
   static Holder slot_holder(int slot) { return {Holder::Kind::slot, slot}; }
   static Holder scratch_holder(int number) { return {Holder::Kind::scratch, number}; }
   double touched(int slot) const { return static_cast<double>(rank_.bytes(slot)); }
@@ -61,11 +61,12 @@ class FootprintMaker {
   void fresh(int slot, Category category = Category::activations) {
     make(slot_holder(slot), rank_.bytes(slot), category);
   }
-  // Memory that lives inside the instruction only.
-  void pass(std::int64_t bytes, Category category = Category::activations) {
-    if (bytes <= 0) return;
-    make(scratch_holder(pass_scratch), bytes, category);
-    release(scratch_holder(pass_scratch));
+  // Memory that lives inside the instruction only, and what a kernel takes beside it.
+  void pass(std::int64_t bytes, std::int64_t scratch = 0) {
+    if (bytes > 0) make(scratch_holder(pass_scratch), bytes);
+    if (scratch > 0) make(scratch_holder(kernel_scratch), scratch, Category::scratch);
+    if (bytes > 0) release(scratch_holder(pass_scratch));
+    if (scratch > 0) release(scratch_holder(kernel_scratch));
   }
   // Buffers of the step: made by one instruction, let go by another.
   void step(bool begins, std::int64_t bytes) {
@@ -230,8 +231,10 @@ void CodeFootprint::load() {
     bytes += touched(slot);
     const DataCut cut = rank_.data_cut(slot);
     if (s.name == "positions") {
-      if (cut.columns.size() > 1) pass(rank_.bytes(slot));  // joined from its runs
+      const bool joined = cut.columns.size() > 1;  // from its runs
+      if (joined) make(scratch_holder(pass_scratch), rank_.bytes(slot), Category::buffers);
       fresh(slot, Category::buffers);
+      if (joined) release(scratch_holder(pass_scratch));
       continue;
     }
     const auto same = [&](const Range& rows) { return cut.of_rows(rows); };
@@ -286,14 +289,18 @@ void CodeFootprint::compute() {
 }
 
 void CodeFootprint::compute_memory() {
-  std::int64_t apart = 0;  // gradients that are made on their own, then added
+  // Gradients that are made on their own, then added: by the executor, or by the kernel itself.
+  std::int64_t apart = 0, within = 0;
   for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
     const int slot = i_.grad_inputs[k];
     if (slot < 0) continue;
     if (!program_.slots[slot].persistent) {
       const bool part = program_.sliced_at(i_, slot) >= 0;
-      if (part || (i_.accumulate[k] && program_.graph->traits(i_.op).gradients_apart))
+      if (part) {
         apart += rank_.bytes_of_slice(i_, slot);
+      } else if (i_.accumulate[k] && program_.graph->traits(i_.op).gradients_apart) {
+        within += rank_.bytes(slot);
+      }
       continue;
     }
     open(slot);
@@ -324,7 +331,7 @@ void CodeFootprint::compute_memory() {
   const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.part(), i_.ring_alike);
   made_.measured = workspace.measured;
   made_.estimated = workspace.estimated;
-  pass(workspace.bytes + apart + rank_.copied_operands(i_));
+  pass(apart + rank_.copied_operands(i_), workspace.bytes + within);
 }
 
 void CodeFootprint::start() {
@@ -471,7 +478,7 @@ void FootprintMaker::hooked(bool begins) {
   const ReductionCost cost = rank_.reduction(i_.bucket);
   const ReductionCost::Phase& phase = begins ? cost.start : cost.finish;
   if (begins) step(true, cost.held);
-  pass(phase.workspace, Category::buffers);
+  pass(0, phase.workspace);
   if (!begins) step(false, cost.held);
   works({.gemms = phase.flops > 0 ? 1 : 0,
          .calls = phase.flops > 0 ? 0 : 1,
@@ -483,16 +490,17 @@ void FootprintMaker::hooked(bool begins) {
 
 // Every rank reads its gradients for their norm, on CPUs in pieces where they are widened for it.
 void FootprintMaker::totals() {
-  pass(64);  // a handful of scalars
+  std::int64_t widened = 0;
   double bytes = 0;
   const int gradients = static_cast<int>(i_.inputs.size()) - 1;
   for (int k = 1; k <= gradients; ++k) {
     const int slot = i_.inputs[k];
     const int item = bytes_of(program_.slots[slot].dtype);
     if (item < 4 && rank_.scratch() == nullptr)
-      pass(4 * std::min(rank_.bytes(slot) / item, cast_at_a_time));
+      widened = std::max(widened, 4 * std::min(rank_.bytes(slot) / item, cast_at_a_time));
     bytes += touched(slot);
   }
+  pass(3 * sizeof(double), widened);
   works({.calls = gradients, .bytes = bytes});
   if (program_.mesh.size() > 1) {
     transfer(Collective::all_reduce, {world_atoms(program_.mesh), {}},
@@ -542,7 +550,7 @@ void FootprintMaker::whole() {
   } else {
     fresh(to);
   }
-  pass(cost.workspace);
+  pass(0, cost.workspace);
   works({.gemms = cost.gemms, .flops = cost.flops});
 }
 

@@ -47,7 +47,7 @@ class Timeline {
       if (buckets[b].hook) level.buffers += rank_.reduction(static_cast<int>(b)).kept;
     }
     highest_ = level;
-    sum_ = level.buffers;
+    sum_ = without_scratch_ = level.buffers;
     for (const SegmentRun& action : rank_.program().timeline) {
       throw_if_stopped();
       Runs runs;
@@ -61,10 +61,13 @@ class Timeline {
       highest_.activations =
           std::max(highest_.activations, level.activations + effect.highest.activations);
       highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
+      highest_.scratch = std::max(highest_.scratch, effect.highest.scratch);
       highest_.host = std::max(highest_.host, level.host + effect.highest.host);
       measured_ = measured_ && effect.measured;
       estimated_ = std::max(estimated_, effect.estimated);
       sum_ = std::max(sum_, level.activations + level.buffers + effect.highest_sum);
+      without_scratch_ = std::max(
+          without_scratch_, level.activations + level.buffers + effect.highest_without_scratch);
       if (moments != nullptr) {
         moments->push_back(
             {level.activations + effect.highest.activations, level.buffers + effect.highest.buffers,
@@ -73,7 +76,7 @@ class Timeline {
       }
       for (const Level& after : effect.after_each) {
         after_each_.push_back({level.activations + after.activations, level.buffers + after.buffers,
-                               level.host + after.host});
+                               0, level.host + after.host});
       }
       level.activations += effect.after.activations;
       level.buffers += effect.after.buffers;
@@ -86,6 +89,7 @@ class Timeline {
 
   Level highest() const { return highest_; }
   std::int64_t highest_sum() const { return sum_; }
+  std::int64_t highest_without_scratch() const { return without_scratch_; }
   bool measured() const { return measured_; }
   std::int64_t estimated() const { return estimated_; }
   const std::vector<Level>& after_each() const { return after_each_; }
@@ -163,7 +167,7 @@ class Timeline {
       effects_;
   Level highest_;
   std::vector<Level> after_each_;
-  std::int64_t sum_ = 0;
+  std::int64_t sum_ = 0, without_scratch_ = 0;
   bool measured_ = true;
   std::int64_t estimated_ = 0;
 };
@@ -178,8 +182,9 @@ MemoryForecast lasting(const RankView& rank) {
     forecast[slot.memory == Memory::host ? Category::host : slot.category] +=
         rank.bytes(static_cast<int>(k));
   }
-  forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
-                  forecast[Category::optimizer];
+  forecast.peak = forecast.peak_without_scratch = forecast[Category::parameters] +
+                                                  forecast[Category::gradients] +
+                                                  forecast[Category::optimizer];
   return forecast;
 }
 
@@ -293,11 +298,15 @@ class Walk {
     Level &now = effect_.after, &highest = effect_.highest;
     (category == Category::host      ? now.host
      : category == Category::buffers ? now.buffers
+     : category == Category::scratch ? now.scratch
                                      : now.activations) += bytes;
     highest.activations = std::max(highest.activations, now.activations);
     highest.buffers = std::max(highest.buffers, now.buffers);
+    highest.scratch = std::max(highest.scratch, now.scratch);
     highest.host = std::max(highest.host, now.host);
-    effect_.highest_sum = std::max(effect_.highest_sum, now.activations + now.buffers);
+    const std::int64_t beside_scratch = now.activations + now.buffers;
+    effect_.highest_without_scratch = std::max(effect_.highest_without_scratch, beside_scratch);
+    effect_.highest_sum = std::max(effect_.highest_sum, beside_scratch + now.scratch);
   }
 
   const Program& program_;
@@ -335,6 +344,7 @@ MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
   for (std::size_t c = 0; c < highest.bytes.size(); ++c)
     highest.bytes[c] = std::max(a.bytes[c], b.bytes[c]);
   highest.peak = std::max(a.peak, b.peak);
+  highest.peak_without_scratch = std::max(a.peak_without_scratch, b.peak_without_scratch);
   highest.measured = a.measured && b.measured;
   highest.estimated = std::max(a.estimated, b.estimated);
   return highest;
@@ -370,8 +380,10 @@ MemoryForecast forecast_memory(const RankView& rank) {
   timeline.run();
   forecast[Category::activations] = timeline.highest().activations;
   forecast[Category::buffers] = timeline.highest().buffers;
+  forecast[Category::scratch] = timeline.highest().scratch;
   forecast[Category::host] += timeline.highest().host;
   forecast.peak += timeline.highest_sum();
+  forecast.peak_without_scratch += timeline.highest_without_scratch();
   forecast.measured = timeline.measured();
   forecast.estimated = timeline.estimated();
   return forecast;

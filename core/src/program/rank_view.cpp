@@ -173,22 +173,34 @@ Scratch RankView::workspace(int op, Piece piece, int part, int ring_alike) const
 Scratch RankView::make_workspace(int op, Piece piece, int part, int ring_alike) const {
   Scratch most;
   for (int step = part; step <= part + ring_alike; ++step) {
-    const Cost& of = cost(op, piece, step);
-    most.bytes = std::max(most.bytes, scratch_ != nullptr ? scratch_->workspace(of) : of.workspace);
-    for (const LibraryCall& call : of.calls) {
-      if (scratch_ != nullptr) {
-        most.bytes =
-            std::max(most.bytes, call.beside + scratch_->of(call, bytes_of(program_.dtype)));
-        continue;
-      }
-      const Scratch scratch =
-          scratch_book().of(call, scalar_type(program_.dtype), program_.threads);
-      most.bytes = std::max(most.bytes, call.beside + scratch.bytes);
-      most.measured = most.measured && scratch.measured;
-      if (!scratch.measured) most.estimated = std::max(most.estimated, scratch.bytes);
-    }
+    const Cost& declared = cost(op, piece, step);
+    const Scratch one = scratch_ != nullptr  ? Scratch{scratch_->workspace(declared)}
+                        : declared.workspace ? Scratch{*declared.workspace}
+                                             : scratch_of(trial(op, piece, step));
+    most = {std::max(most.bytes, one.bytes), most.measured && one.measured,
+            std::max(most.estimated, one.estimated)};
   }
   return most;
+}
+
+KernelTrial RankView::trial(int op, Piece piece, int part) const {
+  const Graph& graph = *program_.graph;
+  const Op& tried = graph.ops()[like_.first(op)];
+  const at::ScalarType real = scalar_type(program_.dtype);
+  const auto type_of = [&](const Value& value) {
+    const bool wide = value.fp32_at_least && bytes_of(program_.dtype) < 4;
+    return value.scalar == Scalar::index ? at::kLong : wide ? at::kFloat : real;
+  };
+  KernelTrial trial{tried, piece, dims(op, part), real, program_.threads};
+  for (const Use& use : tried.inputs) {
+    const Value& value = graph.value(use.value);
+    const bool added =
+        value.source == Value::Source::parameter && program_.gradient_dtype == program_.dtype;
+    trial.inputs.push_back({type_of(value), value.needs_grad, added});
+  }
+  for (const int output : tried.outputs) trial.outputs.push_back(type_of(graph.value(output)));
+  trial.sparse = graph.sparse;
+  return trial;
 }
 
 std::int64_t RankView::bytes_of_slice(const Instruction& i, int slot) const {

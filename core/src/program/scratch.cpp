@@ -1,199 +1,214 @@
-// Tries once what a library's kernel allocates for itself on this machine, keeps it in a cache,
-// and estimates calls that are too large to try.
+// Tries once what an op's kernels allocate for themselves on this machine, and estimates pieces
+// that are too large to try.
 #include "meshwright/engine/scratch.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstdlib>
-#include <exception>
-#include <string_view>
+#include <array>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
 
-#include "meshwright/engine/files.h"
-#include "meshwright/engine/host.h"
 #include "meshwright/ledger.h"
 #include "meshwright/threads.h"
 
 namespace mw {
 namespace {
 
-constexpr std::size_t most_kept = 20000;
-constexpr std::int64_t failed = -1;
-
-std::string name_of(const LibraryCall& call, at::ScalarType type, int threads) {
-  return fmt::format("{} {} {} on {}", call.name, fmt::join(call.sizes, " "), at::toString(type),
-                     threads);
+// The operations that a trial takes at most, a number moved counted as 16 of them. Products of
+// 2-byte numbers run at a hundredth of the others' speed where no instructions serve them.
+double most_tried(at::ScalarType real) {
+  return c10::elementSize(real) > 2 ? 1 << 26 : 1 << 23;
 }
 
-// Most operations of a call that is tried, where there is an estimate for larger ones.
-constexpr double most_tried_beside_estimate = 1 << 26;
+// Half types keep in fp32 what must not be rounded to them.
+at::ScalarType type_of(const SavedValue& saved, at::ScalarType real) {
+  return saved.fp32_at_least && c10::elementSize(real) < 4 ? at::kFloat : real;
+}
 
-// Whether the environment keeps oneDNN from some of this CPU's instructions.
-bool restricted() {
-  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
-    const char* const value = std::getenv(name);
-    const std::string_view isa = value == nullptr ? "" : value;
-    if (!isa.empty() && isa != "DEFAULT" && isa != "ALL") return true;
+// A sparse operand has its rows, and then its other dims.
+std::vector<std::int64_t> shape_of(const KernelTrial& trial, const Dims& dims) {
+  const Dims& sparse = trial.sparse.dims;
+  if (!trial.sparse.has(dims)) return trial.dims.shape(dims);
+  std::vector<std::int64_t> shape{trial.dims.count(sparse)};
+  for (const Dim dim : dims)
+    if (std::find(sparse.begin(), sparse.end(), dim) == sparse.end())
+      shape.push_back(trial.dims.at(dim).size);
+  return shape;
+}
+
+// The rows of each group of a sparse input: as many, or one more of the first ones.
+std::vector<std::int64_t> rows_of(const KernelTrial& trial) {
+  const auto& inputs = trial.op.inputs;
+  const auto is_sparse = [&](const Use& use) { return trial.sparse.has(use.dims); };
+  if (std::none_of(inputs.begin(), inputs.end(), is_sparse)) return {};
+  const std::int64_t groups = trial.dims.at(trial.sparse.dims.front()).size,
+                     rows = trial.dims.count(trial.sparse.dims);
+  std::vector<std::int64_t> of_group;
+  for (std::int64_t g = 0; g < groups; ++g)
+    of_group.push_back(rows / groups + (g < rows % groups ? 1 : 0));
+  return of_group;
+}
+
+OpCall call_of(const KernelTrial& trial) {
+  const Op& op = trial.op;
+  const LocalDims& dims = trial.dims;
+  const OpTraits traits = op.type->traits(op);
+  const bool forward = trial.piece == Piece::forward, goes_on = dims.ring_step() > 0;
+  OpCall call{dims};
+  call.real = trial.real;
+  call.rows = rows_of(trial);
+  call.ring_steps = dims.ring_step() + 1;
+  for (std::size_t k = 0; k < op.inputs.size(); ++k) {
+    const KernelTrial::Input& input = trial.inputs[k];
+    const auto zeros = [&] { return at::zeros(shape_of(trial, op.inputs[k].dims), input.type); };
+    const bool wanted =
+        !forward && input.wanted &&
+        (trial.piece == Piece::backward || (trial.piece == Piece::dgrad) == (k == 0));
+    call.inputs.push_back(forward || traits.backward_reads_input[k] ? zeros() : at::Tensor());
+    call.wants.push_back(wanted);
+    call.accumulate.push_back(wanted && input.added);
+    call.grad_inputs.push_back(wanted && input.added ? zeros() : at::Tensor());
   }
-  return false;
-}
-
-// Whether this CPU has instructions for products of such 2-byte numbers.
-bool has_products_of(at::ScalarType type) {
-#if defined(__x86_64__)
-  if (type == at::kBFloat16) return __builtin_cpu_supports("avx512bf16");
-#if (defined(__clang__) && __clang_major__ >= 16) || (!defined(__clang__) && __GNUC__ >= 12)
-  if (type == at::kHalf) return __builtin_cpu_supports("avx512fp16");
-#endif
-#endif
-  static_cast<void>(type);
-  return false;
-}
-
-// Products of 2-byte numbers run at a hundredth of the others' speed where no instructions serve
-// them.
-double most_tried(at::ScalarType type) {
-  const bool fast = c10::elementSize(type) > 2 || (has_products_of(type) && !restricted());
-  return fast ? most_tried_flops : most_tried_flops / 16;
-}
-
-// Kernels treat sizes in blocks, and copy what is left over: which sizes are whole blocks decides
-// over their scratch. A size is cut down by whole blocks, therefore; to a power of two of them, so
-// that one trial serves all products that are about as large.
-constexpr std::int64_t block = 64;
-
-std::int64_t cut(std::int64_t size, std::int64_t blocks) {
-  const auto whole = static_cast<std::uint64_t>(std::max<std::int64_t>(blocks, 1));
-  return size < block ? size
-                      : block * static_cast<std::int64_t>(std::bit_floor(whole)) + size % block;
-}
-
-// A product whose largest size of the first `sizes` ones has half as many blocks; false if all have
-// but one.
-bool halve(LibraryCall& call, std::ptrdiff_t sizes) {
-  std::int64_t& largest = *std::max_element(call.sizes.begin(), call.sizes.begin() + sizes);
-  if (largest < 2 * block) return false;
-  const double before = static_cast<double>(largest);
-  largest = cut(largest, largest / block / 2);
-  call.flops *= static_cast<double>(largest) / before;
-  return true;
-}
-
-// A product like this one that is soon done.
-LibraryCall smaller(LibraryCall call) {
-  for (std::size_t i = 0; i < 3; ++i) {
-    const auto before = static_cast<double>(std::max<std::int64_t>(call.sizes[i], 1));
-    call.sizes[i] = cut(call.sizes[i], call.sizes[i] / block);
-    call.flops *= static_cast<double>(call.sizes[i]) / before;
+  for (std::size_t k = 0; k < op.output_dims.size(); ++k) {
+    const auto zeros = [&] {
+      return at::zeros(shape_of(trial, op.output_dims[k]), trial.outputs[k]);
+    };
+    const bool read = forward ? goes_on : traits.backward_reads_output[k];
+    call.outputs.push_back(read ? zeros() : at::Tensor());
+    const bool comes = !forward && trial.outputs[k] != at::kLong;
+    call.grad_outputs.push_back(comes ? zeros() : at::Tensor());
   }
-  while (call.flops > cut_down_flops && halve(call, 3)) {
+  for (const SavedValue& saved : traits.saved) {
+    std::vector<std::int64_t> shape = dims.shape(saved.dims);
+    if (saved.extra > 0) shape.push_back(saved.extra);
+    const bool read = !forward || goes_on;
+    call.saved.push_back(read ? at::zeros(shape, type_of(saved, trial.real)) : at::Tensor());
   }
   return call;
 }
 
-double result_of(const LibraryCall& call) {
-  return static_cast<double>(call.sizes[0]) * static_cast<double>(call.sizes[1]);
+double elements_of(const KernelTrial& trial) {
+  std::int64_t elements = 0;
+  for (const Use& use : trial.op.inputs) elements += trial.dims.count(use.dims);
+  for (const Dims& output : trial.op.output_dims) elements += trial.dims.count(output);
+  for (const SavedValue& saved : trial.op.type->traits(trial.op).saved)
+    elements += trial.dims.count(saved.dims);
+  return static_cast<double>(elements);
+}
+
+bool too_large(const KernelTrial& trial) {
+  const int element = static_cast<int>(c10::elementSize(trial.real));
+  const Cost cost = trial.op.type->cost(trial.op, trial.piece, trial.dims, element);
+  return cost.executed + 16 * elements_of(trial) > most_tried(trial.real);
+}
+
+// Halves the largest of the op's dims, and those that are as large, as the tokens of queries and of
+// keys are. False if none can be halved.
+bool halve(KernelTrial& trial) {
+  std::int64_t largest = 1;
+  std::vector<LocalDim> whole;  // no dim that lies in several runs
+  for (const Dim dim : trial.op.space()) {
+    const LocalDim& local = trial.dims.at(dim);
+    if (local.runs.empty()) whole.push_back(local);
+    if (local.runs.empty()) largest = std::max(largest, local.size);
+  }
+  if (largest < 2) return false;
+  for (LocalDim& local : whole) {
+    if (local.size != largest) continue;
+    if (local.global == local.size) local.global /= 2;
+    local.size /= 2;
+    trial.dims.set(local);
+  }
+  return true;
+}
+
+Scratch tried(const KernelTrial& trial) {
+  KernelTrial less = trial;
+  bool whole = true;
+  while (too_large(less)) {
+    whole = false;
+    if (!halve(less)) return {0, false};
+  }
+  const std::optional<std::int64_t> bytes = try_scratch(less);
+  if (whole && bytes) return {*bytes};
+  if (!bytes) return {0, false};
+  KernelTrial least = less;
+  const double elements = elements_of(less);
+  double of_element = static_cast<double>(*bytes) / std::max(elements, 1.0);
+  if (halve(least)) {
+    const auto more = static_cast<double>(*bytes - try_scratch(least).value_or(0));
+    of_element = std::max(more, 0.0) / std::max(elements - elements_of(least), 1.0);
+  }
+  const double all = static_cast<double>(*bytes) + of_element * (elements_of(trial) - elements);
+  const auto estimate = static_cast<std::int64_t>(std::min(all, 9e18));
+  return {estimate, false, estimate};
+}
+
+std::string name_of(const KernelTrial& trial) {
+  std::string name =
+      fmt::format("{} {} {} {} {}", fmt::ptr(trial.op.type.get()), mw::name_of(trial.piece),
+                  at::toString(trial.real), trial.threads, trial.dims.ring_step());
+  for (std::size_t k = 0; k < trial.op.inputs.size(); ++k) {
+    const auto& [type, wanted, added] = trial.inputs[k];
+    name += fmt::format(", {} {} {} {}", fmt::join(shape_of(trial, trial.op.inputs[k].dims), " "),
+                        at::toString(type), wanted, added);
+  }
+  for (const Dim dim : trial.op.space()) {
+    const LocalDim& local = trial.dims.at(dim);
+    name += fmt::format(", {} {} {}", local.offset, local.size, local.global);
+    for (const Range& run : local.runs) name += fmt::format(" {}+{}", run.offset, run.size);
+  }
+  return name;
 }
 
 }  // namespace
 
-std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType type, int threads) {
+std::optional<std::int64_t> try_scratch(const KernelTrial& trial) {
+  constexpr std::array kernels{&OpType::forward, &OpType::backward, &OpType::dgrad, &OpType::wgrad};
   std::optional<std::int64_t> bytes;
   const int threads_before = at::get_num_threads();
   in_own_thread([&] {
     try {
-      // As a rank's thread does (comm/rendezvous.cpp).
+      // As a rank's thread does (comm/rendezvous.cpp, run/executor.cpp).
       at::get_num_threads();
-      at::set_num_threads(threads);
-      const std::function<void()> run = call.prepare(call.sizes, type);
+      at::set_num_threads(trial.threads);
+      const at::NoGradGuard no_grad;
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      OpCall call = call_of(trial);
       Ledger ledger;
       const MemoryWatch watch(ledger);
-      run();
-      bytes = ledger.peak_bytes() - ledger.bytes();
-    } catch (const std::exception&) {  // the library has no such kernel, or there is no memory
+      {
+        const Ledger::Kernel kernel(ledger);
+        (trial.op.type.get()->*kernels.at(static_cast<std::size_t>(trial.piece)))(trial.op, call);
+      }
+      bytes = ledger.memory(Category::scratch).peak;
+    } catch (...) {  // it will say so where it really runs
     }
   });
   at::set_num_threads(threads_before);
   return bytes;
 }
 
-ScratchBook::ScratchBook(const std::filesystem::path& folder)
-    : file_(folder.empty() ? folder : folder / "scratch.json"), key_(kernels_key()) {
-  const Cache cache = read_cache(file_);
-  const auto found = cache.find(key_);
-  if (found == cache.end() || !found->is_object() || found->size() > most_kept) return;
-  for (const auto& [name, bytes] : found->items()) {
-    if (bytes.is_number_integer() && bytes.get<std::int64_t>() >= 0)
-      known_[name] = bytes.get<std::int64_t>();
-  }
-}
-
-ScratchBook::~ScratchBook() {
-  if (fresh_.empty() || file_.empty()) return;
-  try {
-    Cache cache = read_cache(file_);  // others may have written meanwhile
-    Cache& own = cache[key_];
-    if (!own.is_object() || own.size() > most_kept) own = Cache::object();
-    for (const auto& [name, bytes] : fresh_) own[name] = bytes;
-    write_cache(file_, cache);
-  } catch (const std::exception&) {  // measured anew next time
-  }
-}
-
-std::optional<std::int64_t> ScratchBook::measured(const LibraryCall& call, at::ScalarType type,
-                                                  int threads) {
-  const std::string name = name_of(call, type, threads);
-  const std::lock_guard guard(lock_);
-  auto known = known_.find(name);
-  if (known == known_.end()) {
-    const auto bytes = try_scratch(call, type, threads);
-    if (bytes) fresh_[name] = *bytes;
-    known = known_.emplace(name, bytes.value_or(failed)).first;
-  }
-  return known->second == failed ? std::nullopt : std::optional(known->second);
-}
-
-Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int threads) {
-  const auto tried = [&]() -> std::optional<Scratch> {
-    const auto bytes = measured(call, type, threads);
-    return bytes ? std::optional(Scratch{*bytes, true}) : std::nullopt;
+Scratch scratch_of(const KernelTrial& trial) {
+  struct Known {
+    Scratch scratch;
+    std::shared_ptr<const OpType> type;  // stays, so that no other one has its address
   };
-  if (call.estimate != nullptr) {
-    if (call.flops <= most_tried_beside_estimate) {
-      if (const auto scratch = tried()) return *scratch;
-    }
-    return {call.estimate(call.sizes, static_cast<int>(c10::elementSize(type)), threads), false};
-  }
-  if (call.sizes.size() < 3) {  // no product
-    if (const auto scratch = tried()) return *scratch;
-    return {0, false};
-  }
-  if (call.flops <= most_tried(type)) {
-    if (const auto scratch = tried()) return *scratch;
-  }
-  return {estimate(call, type, threads), false};
-}
-
-std::int64_t ScratchBook::estimate(const LibraryCall& call, at::ScalarType type, int threads) {
-  const LibraryCall less = smaller(call);
-  LibraryCall least = less;
-  const bool two = halve(least, 2);
-  const auto taken = [&](const LibraryCall& one) {
-    return static_cast<double>(measured(one, type, threads).value_or(0));
-  };
-  const double bytes = taken(less);
-  double of_result = bytes / std::max(result_of(less), 1.0);
-  if (two) of_result = (bytes - taken(least)) / (result_of(less) - result_of(least));
-  const double all = bytes + std::max(of_result, 0.0) * (result_of(call) - result_of(less));
-  return static_cast<std::int64_t>(std::min(all, 9e18));
-}
-
-ScratchBook& scratch_book() {
-  static ScratchBook book(cache_folder());
-  return book;
+  constexpr std::size_t most_known = 4096;
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::string, Known>;  // outlives whoever asks at the end
+  const std::lock_guard guard(mutex);
+  const std::string name = name_of(trial);
+  if (const auto found = known.find(name); found != known.end()) return found->second.scratch;
+  if (known.size() >= most_known) known.clear();
+  return known.emplace(name, Known{tried(trial), trial.op.type}).first->second.scratch;
 }
 
 }  // namespace mw

@@ -275,10 +275,12 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
       made() = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[l.input.slot])
                                 : tensor(m, l.input);
       return;
-    case Code::add:
+    case Code::add: {  // where the two have other types, the library casts one first
+      const Ledger::Kernel kernel(ledger_);
       if (l.output.lasts) return storage_.add(l.output.slot, tensor(m, l.input));
       made().add_(tensor(m, l.input));
       return;
+    }
     case Code::copy:
       return copy(l, m);
     case Code::begin_sum:

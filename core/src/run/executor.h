@@ -198,6 +198,7 @@ class Executor : public RankRun {
 
   void totals(const Lowered& l);
   void update(Lowered& l, Microbatch& m);
+  void update_elements(const ElementOp& op, const UpdateCall& call);
   void apply(const Lowered& l, const UpdateNumbers& numbers);
   void direction(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers);
   void whole(const Lowered& l, Microbatch& m);

@@ -98,7 +98,10 @@ void Executor::compute(Lowered& l, Microbatch& m) {
   for (std::size_t k = 0; k < run.ways.size(); ++k) settle_gradient(run, k, m);
   take_rows(run, m);
   const int from = clock_.mark();
-  (run.op.type.get()->*run.kernel)(run.op, call);
+  {
+    const Ledger::Kernel kernel(ledger_);
+    (run.op.type.get()->*run.kernel)(run.op, call);
+  }
   double flops = run.flops;
   if (!call.rows.empty() && run.supposed > 0)
     flops *= static_cast<double>(rows_in(call.rows)) / static_cast<double>(run.supposed);

@@ -109,6 +109,7 @@ at::Tensor Executor::finish(Begun& begun, const Microbatch& m) {
   underway.sent.wait();
   if (start.code == Code::hook_start) {
     const Ledger::Scope scope(ledger_, Category::buffers);
+    const Ledger::Kernel kernel(ledger_);
     kept_->hooks[start.said->bucket]->finish();
   }
   if (move.exchanges_rows() && move.to == graph_.sparse.dims.front())
@@ -125,6 +126,7 @@ Underway Executor::begin(Lowered& l, Microbatch& m) {
   const Purpose purpose{i.phase, &i.label};
   if (l.code == Code::hook_start) {
     const Ledger::Scope scope(ledger_, Category::buffers);
+    const Ledger::Kernel kernel(ledger_);
     kept_->hooks[i.bucket]->start(storage_[l.input.slot], group(l), purpose);
     return {};
   }

@@ -63,6 +63,7 @@ void Executor::totals(const Lowered& l) {
   at::Tensor sums = at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(device_));
   const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
   for (std::size_t k = 0; k < l.shares.size(); ++k) {
+    const Ledger::Kernel kernel(ledger_);
     const at::Tensor& own = storage_[l.said->inputs[k]];
     if (k == 0) {
       sums[0].copy_(own.squeeze()).mul_(l.shares[k]);
@@ -163,6 +164,11 @@ at::Tensor widened(const at::Tensor& gradient, const at::Tensor& parameter, doub
 
 }  // namespace
 
+void Executor::update_elements(const ElementOp& op, const UpdateCall& call) {
+  const Ledger::Kernel kernel(ledger_);
+  op.run(call);
+}
+
 // A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
 void Executor::apply(const Lowered& l, const UpdateNumbers& numbers) {
   const UpdateRun& run = *l.update;
@@ -187,7 +193,7 @@ void Executor::apply(const Lowered& l, const UpdateNumbers& numbers) {
     if (run.casts) call.gradient = widened(call.gradient, call.parameter, call.grad_scale);
     call.state.tensors.clear();
     for (const int state : run.states) call.state.tensors.push_back(part(state));
-    if (!numbers.left_out) op->run(call);
+    if (!numbers.left_out) update_elements(*op, call);
     if (outputs.size() > 1) part(outputs[1]).copy_(call.parameter);
   }
 }
@@ -213,12 +219,12 @@ void Executor::direction(const Lowered& l, Microbatch& m, const UpdateNumbers& n
     const at::Tensor& direction = storage_.open(l.output.slot);
     call.gradient = direction.to(options);
     if (!call.gradient.is_same(gradient)) call.gradient.copy_(gradient);
-    if (!numbers.left_out) op.run(call);
+    if (!numbers.left_out) update_elements(op, call);
     if (!call.gradient.is_same(direction)) direction.copy_(call.gradient);
     return;
   }
   call.gradient = gradient.view(-1).to(options);
-  if (!numbers.left_out) op.run(call);
+  if (!numbers.left_out) update_elements(op, call);
   m.slots[l.output.slot] = call.gradient.to(device_).view(l.update->shape);
 }
 
@@ -230,7 +236,10 @@ void Executor::whole(const Lowered& l, Microbatch& m) {
     kept.push_back(storage_[slot].narrow(0, range.offset, range.size).view(shape));
   const at::Tensor stack = direction.view({size.stacked, size.rows, size.columns});
   const MatrixOp& op = *program_.buckets[l.said->bucket].rule->whole;
-  const at::Tensor made = op.run(stack, kept);
+  const at::Tensor made = [&] {
+    const Ledger::Kernel kernel(ledger_);
+    return op.run(stack, kept);
+  }();
   if (!made.defined() || made.sizes() != stack.sizes() ||
       made.scalar_type() != stack.scalar_type()) {
     const auto text = [](const at::Tensor& tensor) {
@@ -261,7 +270,7 @@ void Executor::apply_matrix(const Lowered& l, const Microbatch& m) {
   call.gradient = made.to(call.parameter.device());
   call.rows = run.matrix.rows;
   call.columns = run.matrix.columns;
-  program_.buckets[l.said->bucket].rule->apply->run(call);
+  update_elements(*program_.buckets[l.said->bucket].rule->apply, call);
   if (!call.parameter.is_same(own)) own.copy_(call.parameter);
 }
 

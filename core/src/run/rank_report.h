@@ -39,9 +39,9 @@ void members(Pack& pack, StepAccount& account) {
 }
 template <class Pack>
 void members(Pack& pack, RankReport& report) {
-  pack(report.rank, report.memory, report.peak_bytes, report.communication, report.rows,
-       report.rows_share, report.chosen, report.work, report.began, report.runs,
-       report.instructions, report.moments, report.account);
+  pack(report.rank, report.memory, report.peak_bytes, report.peak_without_scratch,
+       report.communication, report.rows, report.rows_share, report.chosen, report.work,
+       report.began, report.runs, report.instructions, report.moments, report.account);
 }
 // What one process tells rank 0's of a step.
 template <class Pack>

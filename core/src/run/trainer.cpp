@@ -46,6 +46,7 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
   for (int c = 0; c < category_count; ++c)
     report.memory[c] = ledger.memory(static_cast<Category>(c));
   report.peak_bytes = ledger.peak_bytes();
+  report.peak_without_scratch = ledger.peak_without_scratch();
   report.communication = ledger.communication();
   report.work = ledger.work();
   report.rows = ledger.rows();

@@ -19,13 +19,13 @@ class Kernel final : public mw::AutogradOp {
                                   const std::vector<at::Tensor>& inputs) const override {
     return {at::softplus(inputs[0], beta_)};
   }
-  // What torch allocates beside the result: nothing in forward; in backward, the output once more.
-  // The predicted memory is as right as this is, and `plugins test` compares.
+  // What torch allocates beside the result is measured where the plan is for this machine. A cluster
+  // is told: nothing in forward; in backward, the output once more.
   mw::Cost cost(const mw::Op& op, mw::Piece piece, const mw::LocalDims& dims,
                 int element) const override {
     mw::Cost cost = AutogradOp::cost(op, piece, dims, element);
     const std::int64_t bytes = dims.count(op.inputs[0].dims) * element;
-    cost.workspace = piece == mw::Piece::forward ? 0 : bytes;
+    cost.accelerator_workspace = piece == mw::Piece::forward ? 0 : bytes;
     return cost;
   }
 

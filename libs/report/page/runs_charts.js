@@ -131,7 +131,7 @@ function showMemory() {
   const key = data.predicted ? "p_memory" : "memory";
   if (!data.groups.some((g) => g[key] && Object.keys(g[key]).length)) return;
   const into = section("memory", "Memory by category", `${data.predicted ? "Predicted. " : ""}Each category's own highest, of the rank with most of it; the line on a bar is the highest of all together, which is less where the highs come at different moments.${data.groups.some((g) => g[key] && g[key].host > 0) ? " Host memory is beside it." : ""}`);
-  stacked(into, "Memory by category", "memory by category", ["parameters", "gradients", "optimizer", "activations", "buffers", "host"], (g) => g[key],
+  stacked(into, "Memory by category", "memory by category", ["parameters", "gradients", "optimizer", "activations", "buffers", "scratch", "host"], (g) => g[key],
     { name: "peak of all together", of: (g) => mean(g, peakKey()) }, "bytes of a rank");
 }
 

@@ -226,68 +226,13 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
   return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads);
 }
 
-namespace {
-
-// The bytes of the loops' buffers (run_heads), and of fp32 copies of half types (run_on_cpu).
-std::int64_t estimate_attend(const AttendSizes& sizes, int element, int threads, bool backward) {
-  const std::int64_t sum = wide_element(element);
-  const auto room = [&]<class T>() {
-    return vector::attention_room(shape_of<T>(sizes, 0), backward) * threads * sum;
-  };
-  const std::int64_t loops =
-      element == 8 ? room.template operator()<double>() : room.template operator()<float>();
-  if (element >= 4) return loops;
-  const std::int64_t once = (sizes.queries + sizes.keys) * (sizes.head_dim + sizes.value_dim);
-  return loops + (backward ? 2 : 1) * once * sizes.heads * sum;
-}
-
-AttendSizes sizes_of(const std::vector<std::int64_t>& s) {
-  return {s[0], s[1], s[2], s[3], s[4], s[5], static_cast<Sight::Kind>(s[6])};
-}
-
-template <bool backward>
-std::int64_t estimate(const std::vector<std::int64_t>& sizes, int element, int threads) {
-  return estimate_attend(sizes_of(sizes), element, threads, backward);
-}
-
-template <bool backward>
-std::function<void()> prepare(const std::vector<std::int64_t>& list, at::ScalarType type) {
-  const AttendSizes s = sizes_of(list);
-  const auto tensor = [&](std::int64_t tokens, std::int64_t width) {
-    return at::zeros({s.batch, tokens, s.heads, width}, type);
-  };
-  const at::Tensor q = tensor(s.queries, s.head_dim), k = tensor(s.keys, s.head_dim),
-                   v = tensor(s.keys, s.value_dim);
-  const Sight sight{s.sight, 0};
-  if (!backward) return [=, made = Attended()]() mutable { made = attend(q, k, v, sight); };
-  const Attended whole{tensor(s.queries, s.value_dim),
-                       at::zeros({s.batch, s.heads, s.queries}, wide(q))};
-  const at::Tensor dout = tensor(s.queries, s.value_dim);
-  return [=, made = AttendGradients()]() mutable {
-    made = attend_backward(dout, q, k, v, whole, sight);
-  };
-}
-
-}  // namespace
-
-LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t beside) {
-  LibraryCall call;
-  call.name = backward ? "attention backward" : "attention";
-  call.sizes = {sizes.batch,
-                sizes.heads,
-                sizes.queries,
-                sizes.keys,
-                sizes.head_dim,
-                sizes.value_dim,
-                static_cast<std::int64_t>(sizes.sight)};
-  call.prepare = backward ? prepare<true> : prepare<false>;
-  call.estimate = backward ? estimate<true> : estimate<false>;
-  const double elements = static_cast<double>(sizes.batch * sizes.heads) *
-                          static_cast<double>(sizes.queries + sizes.keys) *
-                          static_cast<double>(sizes.head_dim + sizes.value_dim);
-  call.flops = attend_executed(sizes, backward) + 16 * elements;
-  call.beside = beside;
-  return call;
+std::int64_t attend_on_accelerator(const AttendSizes& s, int element, bool backward) {
+  // Another width for values: operands are copied, filled up to the wider.
+  const std::int64_t wide = std::max(s.head_dim, s.value_dim);
+  const std::int64_t filled = wide > s.value_dim ? 1 : s.head_dim < s.value_dim ? 2 : 0;
+  const std::int64_t heads = s.batch * s.heads;
+  const std::int64_t copies = filled * heads * std::max(s.queries, s.keys) * wide * element;
+  return copies + (backward ? 4 * heads * s.queries * (wide + 1) : 0);  // and the sum of each row
 }
 
 }  // namespace mw::kernel

@@ -6,8 +6,6 @@
 
 #include <cstdint>
 
-#include "meshwright/op.h"
-
 namespace mw::kernel {
 
 // Tensors are (batch, tokens, heads, width), as many heads in k and v as in q; values may have
@@ -39,16 +37,17 @@ struct AttendGradients {
 AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                                 const at::Tensor& v, const Attended& made, Sight sight);
 
-// The sizes of a call on a CPU.
+// The sizes of a call.
 struct AttendSizes {
   std::int64_t batch = 0, heads = 0, queries = 0, keys = 0;
   std::int64_t head_dim = 0, value_dim = 0;
   Sight::Kind sight = Sight::Kind::same;
 };
-// The floating-point operations that it really takes: scores of a block of queries with all keys
-// that one of them sees.
+// The floating-point operations that it really takes on a CPU: scores of a block of queries with
+// all keys that one of them sees.
 double attend_executed(const AttendSizes& sizes, bool backward);
-// attend() or attend_backward() of these sizes, with so many bytes of the op's own `beside`.
-LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t beside);
+// The bytes that a flash kernel takes beside operands and results. Backward adds up the queries'
+// gradient in fp32 (Dao 2023, "FlashAttention-2", algorithm 2).
+std::int64_t attend_on_accelerator(const AttendSizes& sizes, int element, bool backward);
 
 }  // namespace mw::kernel

@@ -62,16 +62,6 @@ Shape shape_of(const Op& op, const LocalDims& dims, std::int64_t window) {
   return shape;
 }
 
-// Windows have many blocks, of few sizes.
-void add_call(std::vector<LibraryCall>& calls, LibraryCall call) {
-  for (LibraryCall& known : calls) {
-    if (known.sizes != call.sizes) continue;
-    known.beside = std::max(known.beside, call.beside);
-    return;
-  }
-  calls.push_back(std::move(call));
-}
-
 at::Tensor part(const at::Tensor& tokens, const Range& range) {
   return tokens.narrow(1, range.offset, range.size);
 }
@@ -163,6 +153,7 @@ class Attention final : public OpType {
         (backward ? 4.0 : 2.0) * static_cast<double>(shape.keys) * static_cast<double>(q + out);
     if (shape.blocks.empty()) {
       if (backward) cost.bytes = static_cast<double>(kept_k + kept_v);
+      cost.workspace = 0;
       return cost;
     }
     cost.kernels = static_cast<int>(shape.blocks.size());
@@ -173,7 +164,7 @@ class Attention final : public OpType {
     const bool own = shape.map.identity() && shape.read == shape.keys;
     const std::int64_t around =
         copied + (backward && !own ? spread_k + spread_v - kept_k - kept_v : 0);
-    std::int64_t merging = 0;  // a block's output, and the shares of both
+    std::int64_t most = 0;
     for (const Block& block : shape.blocks) {
       const AttendSizes sizes = shape.sizes(block);
       const std::int64_t queries = sizes.queries * wide, made = sizes.queries * deep,
@@ -188,17 +179,17 @@ class Attention final : public OpType {
         results = queries + keys;
       } else if (!shape.alone()) {
         results = made + lse;
-        // A half type's output is weighted in fp32: a copy, and its product.
+        // Then the shares of both. A half type's output is weighted in fp32: a copy, its product.
         const std::int64_t weighted = element < 4 ? 2 * made * wide_element(element) / element : 0;
-        merging = std::max(merging, results + (shape.merges(block) ? 2 * lse + weighted : 0));
+        if (shape.merges(block)) most = std::max(most, copied + results + 2 * lse + weighted);
       }
-      add_call(cost.calls, attend_call(sizes, backward, around + results));
+      most = std::max(most, around + results + attend_on_accelerator(sizes, element, backward));
     }
-    if (!backward) cost.workspace = merging > 0 ? copied + merging : 0;
     if (backward && !own) {  // after it, gradients of k are folded, then those of v
-      cost.workspace =
-          fold_workspace(shape.map, spread_k, spread_v, kept_v, shape.read == shape.keys);
+      most = std::max(
+          most, fold_workspace(shape.map, spread_k, spread_v, kept_v, shape.read == shape.keys));
     }
+    cost.accelerator_workspace = most;
     return cost;
   }
 

@@ -63,7 +63,7 @@ Cost AutogradOp::cost(const Op& op, Piece piece, const LocalDims& dims, int elem
   Cost cost;
   cost.executed = static_cast<double>(passes * (in + out));
   cost.bytes = static_cast<double>(passes * (in + out) * element);
-  cost.workspace = (out + (passes - 1) * in) * element;
+  cost.accelerator_workspace = (out + (passes - 1) * in) * element;
   return cost;
 }
 

@@ -33,6 +33,7 @@ class CeMax final : public OpType {
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
     const std::int64_t elements = dims.count(op.inputs[0].dims);
     Cost cost;
+    cost.workspace = 0;
     cost.executed = static_cast<double>(elements);
     cost.bytes = static_cast<double>((elements + dims.count(op.output_dims[0])) * element);
     return cost;
@@ -142,6 +143,7 @@ class CeStats final : public OpType {
     const bool cut = vocab.size < vocab.global;
     const std::int64_t sum = wide_element(element);
     Cost cost;
+    cost.workspace = 0;
     if (piece == Piece::forward) {
       cost.executed = 3.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>(elements * element + count * (3 * element + 8));

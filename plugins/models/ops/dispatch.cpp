@@ -109,6 +109,7 @@ class DispatchWeights final : public OpType {
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
     Cost cost;
+    cost.workspace = 0;
     cost.bytes =
         static_cast<double>(dims.count(op.inputs[1].dims) * (8 + 2 * wide_element(element)));
     return cost;

@@ -14,6 +14,7 @@ std::int64_t flat_step(const at::Tensor& like, std::int64_t count) {
 
 Cost elementwise(std::int64_t elements, double operations, int passes, int element) {
   Cost cost;
+  cost.workspace = 0;
   cost.executed = operations * static_cast<double>(elements);
   cost.bytes = static_cast<double>(passes) * static_cast<double>(elements) * element;
   return cost;
@@ -247,7 +248,7 @@ class Add final : public OpType {
 
   // A gradient that passes costs nothing.
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    if (piece != Piece::forward) return {};
+    if (piece != Piece::forward) return elementwise(0, 0, 0, element);
     return elementwise(dims.count(op.inputs[0].dims), 1, 3, element);
   }
 };

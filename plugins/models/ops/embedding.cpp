@@ -74,6 +74,7 @@ class Embedding final : public OpType {
     const std::int64_t columns = dims.at(op.inputs[1].dims[1]).size;
     const std::int64_t count = dims.count(op.inputs[0].dims);
     Cost cost;
+    cost.workspace = 0;
     cost.bytes = static_cast<double>(2 * count * columns * element + count * 8);
     if (vocab.size < vocab.global && vocab.size > 0) {
       // Indices, whether they are held, and that as a factor.

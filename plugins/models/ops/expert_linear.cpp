@@ -105,20 +105,13 @@ class ExpertLinear final : public OpType {
     });
   }
 
-  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
     const auto [experts, rows, n, k] = expert_sizes(op, dims);
     Cost cost;
     cost.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
     cost.executed = cost.flops;
     cost.bytes = static_cast<double>(rows * (n + k) + experts * n * k) * element;
-    // The scratch of an expert's product, supposing that each expert has its share of the rows.
-    const std::int64_t m = (rows + experts - 1) / std::max<std::int64_t>(experts, 1);
-    if (m == 0) return cost;
-    for (const Into into : {Into::given, Into::added}) {
-      if (piece == Piece::dgrad) cost.calls.push_back(product_call(into, Turned::none, m, k, n));
-      if (piece == Piece::wgrad) cost.calls.push_back(product_call(into, Turned::left, n, k, m));
-    }
-    if (piece == Piece::forward) cost.calls = {product_call(Into::given, Turned::right, m, n, k)};
+    cost.accelerator_workspace = 0;
     return cost;
   }
 };

@@ -3,13 +3,10 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
 #include <bit>
 #include <exception>
-#include <memory>
 
 #include "meshwright/threads.h"
 
@@ -55,25 +52,6 @@ bool onednn_is_faster() {
 constexpr double least_flops = 8e6;
 // A product of fewer is made in blocks, and one of any size where that hardly comes again.
 constexpr double most_flops_in_blocks = 32e6;
-
-// Within its scope what the thread allocates is not counted: oneDNN's buffers for parts of operands
-// that it packs, up to half a megabyte a thread, which are there during the call alone. MKL takes
-// such buffers from where nobody counts them, so that a rank's memory is the same on every CPU.
-class Uncounted {
- public:
-  Uncounted() : guard_(c10::DebugInfoKind::PROFILER_STATE, nobody()) {}
-
- private:
-  struct Nobody final : c10::MemoryReportingInfoBase {
-    void reportMemoryUsage(void*, std::int64_t, std::size_t, std::size_t, c10::Device) override {}
-    bool memoryProfilingEnabled() const override { return false; }
-  };
-  static const std::shared_ptr<Nobody>& nobody() {
-    static const auto one = std::make_shared<Nobody>();
-    return one;
-  }
-  c10::DebugInfoGuard guard_;
-};
 
 bool rows_or_columns_lie_together(const at::Tensor& matrix) {
   return matrix.is_contiguous() || matrix.t().is_contiguous();
@@ -148,7 +126,6 @@ class Blocks {
 
   void run() {
     if (a_.is_transposed || b_.is_transposed) {
-      const Uncounted packing;
       const std::int64_t other =
           a_.is_transposed ? std::min(m_, most_rows) : std::min(n_, most_columns);
       const at::Tensor copy = at::empty({std::min(k_, most_inner) * other}, at::kFloat);
@@ -222,27 +199,6 @@ void product_by_blas(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, 
   }
 }
 
-// Sizes: m, n, k, how it is called.
-std::function<void()> prepare_product(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
-  const std::int64_t m = sizes[0], n = sizes[1], k = sizes[2];
-  const auto into = static_cast<Into>(sizes[3]);
-  const auto turned = static_cast<Turned>(sizes[4]);
-  const at::Tensor a =
-      turned == Turned::left ? at::zeros({k, m}, type).t() : at::zeros({m, k}, type);
-  const at::Tensor b =
-      turned == Turned::right ? at::zeros({n, k}, type).t() : at::zeros({k, n}, type);
-  switch (into) {
-    case Into::fresh:
-      return [=, y = at::Tensor()]() mutable { y = linear_product(a, b.t()); };
-    case Into::biased:
-      return [=, y = at::Tensor(), bias = at::zeros({n}, type)]() mutable {
-        y = linear_product(a, b.t(), bias);
-      };
-    default:
-      return [=, y = at::zeros({m, n}, type)] { product_into(y, a, b, into == Into::added); };
-  }
-}
-
 }  // namespace
 
 at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
@@ -261,7 +217,6 @@ void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool
   if (flops < most_flops_in_blocks && Blocks::serve(out, a, b)) {
     Blocks(out, a, b, add, false).run();
   } else if (flops >= least_flops) {
-    const Uncounted packing;
     at::native::mkldnn_matmul(a, b, out, add ? 1 : 0, 1);
   } else {
     product_by_blas(out, a, b, add);
@@ -274,18 +229,6 @@ void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor&
   } else {
     product_by_blas(out, a, b, add);
   }
-}
-
-LibraryCall product_call(Into into, Turned turned, std::int64_t m, std::int64_t n, std::int64_t k) {
-  LibraryCall call;
-  call.name = "gemm";
-  call.sizes = {m, n, k, static_cast<std::int64_t>(into), static_cast<std::int64_t>(turned)};
-  call.prepare = prepare_product;
-  const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
-             inner = static_cast<double>(k);
-  // A number moved counts as many.
-  call.flops = 2 * rows * columns * inner + 16 * (rows * columns + (rows + columns) * inner);
-  return call;
 }
 
 }  // namespace mw

@@ -1,12 +1,7 @@
-// Matrix products by the library that is fastest on this CPU, and as calls whose scratch is
-// measured.
+// Matrix products by the library that is fastest on this CPU.
 #pragma once
 
 #include <ATen/ATen.h>
-
-#include <cstdint>
-
-#include "meshwright/op.h"
 
 namespace mw {
 
@@ -21,12 +16,5 @@ void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool
 // Does the same where one size hardly comes again, as the number of an expert's rows: the rows of
 // a, or what is contracted where a is a transposed view. No kernel is compiled for each such size.
 void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
-
-// How a product's result is taken, and which operand is a transposed view.
-enum class Into : std::uint8_t { fresh, biased, given, added };
-enum class Turned : std::uint8_t { none, left, right };
-
-// (m, k) times (k, n) so called. passing_product_into() takes the same scratch as product_into().
-LibraryCall product_call(Into into, Turned turned, std::int64_t m, std::int64_t n, std::int64_t k);
 
 }  // namespace mw

@@ -40,6 +40,7 @@ class Split final : public OpType {
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
     Cost cost;
+    cost.workspace = 0;
     cost.bytes = static_cast<double>(2 * dims.count(op.inputs[0].dims) * element);
     return cost;
   }
@@ -88,6 +89,7 @@ class LatentKeys final : public OpType {
     const std::int64_t kv = dims.count(op.inputs[0].dims), turned = dims.count(op.inputs[1].dims),
                        made = dims.count(op.output_dims[0]) + dims.count(op.output_dims[1]);
     Cost cost;
+    cost.workspace = 0;
     cost.bytes = static_cast<double>((kv + turned + made) * element);
     if (piece != Piece::forward) cost.executed = static_cast<double>(made - kv);
     return cost;

@@ -7,22 +7,6 @@ namespace {
 
 using namespace kernel;
 
-// Sizes: rows, columns.
-std::function<void()> prepare_backward(const std::vector<std::int64_t>& sizes,
-                                       at::ScalarType type) {
-  const at::Tensor x = at::zeros({sizes[0], sizes[1]}, type), row = at::zeros({sizes[0], 1}, type),
-                   weight = at::zeros({sizes[1]}, type);
-  return [=, made = std::tuple<at::Tensor, at::Tensor, at::Tensor>()]() mutable {
-    made = at::native_layer_norm_backward(x, x, weight.sizes(), row, row, weight, weight,
-                                          {true, true, true});
-  };
-}
-
-// A pair of column sums for each thread.
-std::int64_t estimate_backward(const std::vector<std::int64_t>& sizes, int element, int threads) {
-  return 2 * threads * sizes[1] * wide_element(element);
-}
-
 class LayerNorm final : public OpType {
  public:
   explicit LayerNorm(double eps) : eps_(eps) {}
@@ -73,21 +57,15 @@ class LayerNorm final : public OpType {
     const std::int64_t elements = count * columns;
     const std::int64_t sum = wide_element(element);
     Cost cost;
-    cost.workspace = element < 4 ? 2 * count * element : 0;  // statistics in the kernel's type
+    // Statistics in the kernel's type, and in backward the parameters' gradients.
+    cost.accelerator_workspace = (element < 4 ? 2 * count * element : 0) +
+                                 (piece == Piece::forward ? 0 : 2 * columns * element);
     if (piece == Piece::forward) {
       cost.executed = 8.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((2 * elements + 2 * columns) * element + 2 * count * sum);
     } else {
       cost.executed = 14.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((3 * elements + 3 * columns) * element + 2 * count * sum);
-      LibraryCall call;
-      call.name = "layer_norm backward";
-      call.sizes = {count, columns};
-      call.prepare = prepare_backward;
-      call.estimate = estimate_backward;
-      call.flops = 64.0 * static_cast<double>(elements);
-      call.beside = cost.workspace + 2 * columns * element;  // two of its results
-      cost.calls = {std::move(call)};
     }
     return cost;
   }

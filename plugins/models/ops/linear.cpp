@@ -79,8 +79,6 @@ class Linear final : public OpType {
     }
     if (biased(op) && wanted(call, 2)) {
       Target to = target(call, 2, call.dims.shape(op.inputs[2].dims), dy.options());
-      // Apart even where nothing is there to be added to: so it takes as much in each microbatch,
-      // which no prediction can tell from the one that writes.
       put({to.tensor.view({n}), to.add}, dy.sum(0));
     }
   }
@@ -94,23 +92,10 @@ class Linear final : public OpType {
     if (biased(op) && piece != Piece::dgrad) {
       cost.executed += static_cast<double>(m * n);
       elements += static_cast<double>(n);
-      // The bias gradient, before it is added to what is there.
-      if (piece == Piece::wgrad) cost.workspace = n * element;
     }
+    // The bias gradient, before it is added to what is there.
+    cost.accelerator_workspace = biased(op) && piece == Piece::wgrad ? n * element : 0;
     cost.bytes = elements * element;
-    switch (piece) {
-      case Piece::forward:
-        cost.calls = {
-            product_call(biased(op) ? Into::biased : Into::fresh, Turned::right, m, n, k)};
-        break;
-      case Piece::dgrad:
-        for (const Into into : {Into::fresh, Into::given, Into::added})
-          cost.calls.push_back(product_call(into, Turned::none, m, k, n));
-        break;
-      default:
-        for (const Into into : {Into::given, Into::added})
-          cost.calls.push_back(product_call(into, Turned::left, n, k, m));
-    }
     return cost;
   }
 };

@@ -136,7 +136,7 @@ class Admit final : public OpType {
     cost.executed = static_cast<double>(picks) * std::log2(std::max<std::int64_t>(picks, 2));
     cost.bytes = static_cast<double>(8 * 8 * picks);
     cost.workspace = 8 * picks * (dims.at(choices[2]).size > 1 ? 4 : 3);
-    if (tokens.runs.size() > 1) cost.workspace += 8 * (picks + tokens.size);
+    if (tokens.runs.size() > 1) *cost.workspace += 8 * (picks + tokens.size);
     return cost;
   }
 
@@ -180,24 +180,6 @@ class BalanceStats final : public InFp32 {
     return {at::stack({chosen, s.sum(1)})};
   }
 
-  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const Dims& in = op.inputs[0].dims;
-    const std::int64_t logits = dims.count(in), tokens = logits / dims.at(in.back()).size;
-    const std::int64_t out = dims.count(op.output_dims[0]);
-    const std::int64_t wide = wide_element(element);
-    const bool sigmoid = score_ == RouterScore::sigmoid;
-    Cost cost = AutogradOp::cost(op, piece, dims, element);
-    if (piece != Piece::forward) {
-      const std::int64_t made = sigmoid ? 5 * logits + tokens : 3 * logits;
-      cost.workspace = (made + out) * wide - logits * element;
-    } else if (sigmoid) {
-      cost.workspace = (2 * logits + tokens - out) * wide;
-    } else {
-      cost.workspace = (element < wide ? 2 * logits - out : logits + out) * wide;
-    }
-    return cost;
-  }
-
  private:
   const RouterScore score_;
 };
@@ -226,15 +208,6 @@ class BalanceLoss final : public InFp32 {
     return {(inputs[0][0] * inputs[0][1]).sum() * of_.scale()};
   }
 
-  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const std::int64_t products = dims.count(op.inputs[0].dims) / 2;
-    const std::int64_t wide = wide_element(element);
-    Cost cost = AutogradOp::cost(op, piece, dims, element);
-    // Forward makes tensors of the sum and of the factor beside the products.
-    cost.workspace = piece == Piece::forward ? products * wide + 16 : (3 * products + 1) * wide;
-    return cost;
-  }
-
  private:
   const OfStep of_;
 };
@@ -248,19 +221,6 @@ class ZLoss final : public InFp32 {
                                   const std::vector<at::Tensor>& inputs) const override {
     const at::Tensor logits = inputs[0].to(wide(inputs[0]));
     return {logits.logsumexp(-1).square().sum() * of_.scale()};
-  }
-
-  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const Dims& in = op.inputs[0].dims;
-    const std::int64_t logits = dims.count(in), tokens = logits / dims.at(in.back()).size;
-    const std::int64_t wide = wide_element(element), widened = element < wide ? logits : 0;
-    Cost cost = AutogradOp::cost(op, piece, dims, element);
-    if (piece == Piece::forward) {
-      cost.workspace = (logits + widened + 2 * tokens - 1) * wide;
-    } else {
-      cost.workspace = (3 * logits + widened + 2 * tokens + 1) * wide - logits * element;
-    }
-    return cost;
   }
 
  private:

@@ -33,39 +33,6 @@ double score_scale(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
-// What the products of one head multiply, and how their operands lie.
-enum class HeadProduct : std::uint8_t { scores, weighed, weighed_back };
-
-struct ProductSizes {
-  std::int64_t m = 0, n = 0, k = 0, heads = 0;
-};
-
-std::function<void()> prepare_head_product(const std::vector<std::int64_t>& sizes,
-                                           at::ScalarType type) {
-  const std::int64_t m = sizes[0], n = sizes[1], k = sizes[2], heads = sizes[3];
-  const auto kind = static_cast<HeadProduct>(sizes[4]);
-  at::Tensor a = at::zeros({heads, m, k}, type), b = matrices(at::zeros({k, heads, n}, type));
-  if (kind == HeadProduct::scores) {
-    a = matrices(at::zeros({m, heads, k}, type));
-    b = turned(matrices(at::zeros({n, heads, k}, type)));
-  }
-  if (kind == HeadProduct::weighed_back) a = turned(at::zeros({heads, k, m}, type));
-  return [=, made = at::Tensor()]() mutable { made = scaled_product(a, b, 1); };
-}
-
-// One sequence's product, with so many bytes of the op's own `beside`.
-LibraryCall head_product(HeadProduct kind, const ProductSizes& sizes, std::int64_t beside) {
-  LibraryCall call;
-  call.name = "product of heads";
-  call.sizes = {sizes.m, sizes.n, sizes.k, sizes.heads, static_cast<std::int64_t>(kind)};
-  call.prepare = prepare_head_product;
-  const auto m = static_cast<double>(sizes.m), n = static_cast<double>(sizes.n),
-             k = static_cast<double>(sizes.k);
-  call.flops = static_cast<double>(sizes.heads) * (2 * m * n * k + 16 * (m * n + (m + n) * k));
-  call.beside = beside;
-  return call;
-}
-
 // Where a dim's tokens lie in the sequence.
 at::Tensor places_of(const LocalDim& dim, const at::Tensor& like) {
   at::Tensor places = at::empty({dim.size}, like.options().dtype(at::kLong));
@@ -189,11 +156,8 @@ class UnfusedAttention final : public OpType {
         static_cast<double>(element) * (passes * static_cast<double>(shape.batch * shape.scores()) +
                                         (backward ? 2.0 : 1.0) * static_cast<double>(q + out)) +
         (backward ? 2.0 : 1.0) * static_cast<double>(keys.k + keys.v);
-    if (backward) {
-      add_backward_memory(cost, shape, keys, element);
-    } else {
-      add_forward_memory(cost, shape, keys, element);
-    }
+    cost.accelerator_workspace =
+        backward ? in_backward(shape, keys, element) : in_forward(shape, keys, element);
     return cost;
   }
 
@@ -203,8 +167,7 @@ class UnfusedAttention final : public OpType {
     std::int64_t k = 0, v = 0, kept_k = 0, kept_v = 0;
   };
 
-  void add_forward_memory(Cost& cost, const UnfusedShape& shape, const Spread& keys,
-                          int element) const {
+  std::int64_t in_forward(const UnfusedShape& shape, const Spread& keys, int element) const {
     const std::int64_t copied = copies(shape.map) ? keys.k + keys.v : 0;
     const std::int64_t seen = shape.queries * shape.keys;  // bytes of the mask
     const std::int64_t scores = shape.scores() * element;
@@ -212,17 +175,10 @@ class UnfusedAttention final : public OpType {
     // While the mask is made there are the places, of 8 bytes; and with a window another mask.
     const std::int64_t places =
         8 * (shape.queries + shape.keys) + (window_ > 0 ? seen + 8 * shape.queries : 0);
-    cost.workspace = copied + seen + std::max({places, scores, made});
-    cost.calls = {
-        head_product(HeadProduct::scores, {shape.queries, shape.keys, shape.head_dim, shape.heads},
-                     copied + seen + scores),
-        head_product(HeadProduct::weighed,
-                     {shape.queries, shape.value_dim, shape.keys, shape.heads},
-                     copied + seen + made)};
+    return copied + seen + std::max({places, scores, made});
   }
 
-  static void add_backward_memory(Cost& cost, const UnfusedShape& shape, const Spread& keys,
-                                  int element) {
+  static std::int64_t in_backward(const UnfusedShape& shape, const Spread& keys, int element) {
     const auto& [map, batch, queries, heads, all, head_dim, value_dim] = shape;
     const std::int64_t copied = copies(map) ? keys.k + keys.v : 0;
     // Gradients of keys and values that are not yet the op's own.
@@ -231,17 +187,9 @@ class UnfusedAttention final : public OpType {
     const std::int64_t scores = shape.scores() * element, row = heads * element;
     const std::int64_t dv = row * all * value_dim, dq = row * queries * head_dim,
                        dk = row * all * head_dim;
-    cost.workspace = around + std::max({2 * scores, scores + dq, scores + dk, dv});
-    cost.calls = {
-        head_product(HeadProduct::weighed_back, {all, value_dim, queries, heads}, around + dv),
-        head_product(HeadProduct::scores, {queries, all, value_dim, heads}, around + scores),
-        head_product(HeadProduct::weighed, {queries, head_dim, all, heads}, around + scores + dq),
-        head_product(HeadProduct::weighed_back, {all, head_dim, queries, heads},
-                     around + scores + dk)};
-    if (!map.identity()) {
-      cost.workspace = std::max(cost.workspace,
-                                fold_workspace(map, keys.k, keys.v, keys.kept_v, /*whole=*/true));
-    }
+    const std::int64_t most = around + std::max({2 * scores, scores + dq, scores + dk, dv});
+    if (map.identity()) return most;
+    return std::max(most, fold_workspace(map, keys.k, keys.v, keys.kept_v, /*whole=*/true));
   }
 
   const std::int64_t window_;

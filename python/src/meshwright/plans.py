@@ -26,7 +26,7 @@ UNITS = {
     "bytes": "bytes",
     "training_seconds": "s",
 }
-CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "host", "peak")
+CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "scratch", "host", "peak")
 
 
 class Plan:

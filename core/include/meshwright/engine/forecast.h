@@ -23,6 +23,7 @@ namespace mw {
 struct MemoryForecast {
   std::array<std::int64_t, category_count> bytes{};
   std::int64_t peak = 0;
+  std::int64_t peak_without_scratch = 0;  // of the sum of all but scratch
   bool measured = true;  // of kernels' scratch: all of it was tried on this machine, none estimated
   std::int64_t estimated = 0;  // bytes of it that are an estimate, at most at a time
 
@@ -44,8 +45,8 @@ std::int64_t highest_peak(std::span<const Program> stages, const DeviceScratch* 
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);
 
 // Predicted memory of one rank in one run of its program's timeline: bytes of what comes and goes,
-// beside what lasts: while a segment runs, at most (each category by itself, and their sum, which
-// may be less than theirs), and after it.
+// beside what lasts: while a segment runs, at most (each category by itself, and their sum with
+// scratch, which may be less than theirs), and after it.
 struct MemoryOfRun {
   std::int64_t activations = 0, buffers = 0, sum = 0;
   std::int64_t activations_after = 0, buffers_after = 0;
@@ -78,11 +79,12 @@ struct LiveSet {
 
 // Bytes beside what lay there before.
 struct Level {
-  std::int64_t activations = 0, buffers = 0, host = 0;
+  std::int64_t activations = 0, buffers = 0, scratch = 0, host = 0;
 };
 struct Effect {
   Level after, highest;
-  std::int64_t highest_sum = 0;   // of activations and buffers
+  std::int64_t highest_sum = 0;              // of activations, buffers and scratch
+  std::int64_t highest_without_scratch = 0;  // of activations and buffers
   bool measured = true;           // every op's scratch was tried on this machine, none estimated
   std::int64_t estimated = 0;     // the most of an op that was estimated
   std::vector<int> histories;     // what is there then, of each lane's microbatch

@@ -81,7 +81,7 @@ struct DataCut {
 class RankView {
  public:
   // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches
-  // of that size; 0: the graph's. `scratch`: of libraries' kernels on a device, which outlives
+  // of that size; 0: the graph's. `scratch`: of kernels on a device, which outlives
   // this; null: as they are on this machine.
   RankView(const Program& program, Coordinates at, std::int64_t batch = 0,
            const DeviceScratch* scratch = nullptr);
@@ -97,8 +97,8 @@ class RankView {
   // `part`: of an op that is computed in several (Instruction::part).
   const LocalDims& dims(int op, int part = 0) const;
   const Cost& cost(int op, Piece piece, int part = 0) const;
-  // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
-  // if one of its library calls is. Of several ring steps: of the one that takes most.
+  // Bytes that a piece's kernel takes for itself where this machine or the device computes it. Of
+  // several ring steps: of the one that takes most.
   Scratch workspace(int op, Piece piece, int part = 0, int ring_alike = 0) const;
   // Bytes of a slot that the instruction reads or writes: where its op is computed in slices, those
   // of its slice's part.
@@ -130,6 +130,7 @@ class RankView {
 
  private:
   Scratch make_workspace(int op, Piece piece, int part, int ring_alike) const;
+  KernelTrial trial(int op, Piece piece, int part) const;
   void size_slot(int slot) const;
   MoveSize size_of_exchange(const Instruction& instruction) const;
   MoveSize size_of_steps(const Instruction& instruction) const;

@@ -1,15 +1,12 @@
-// What calls of libraries' kernels allocate beside operands and results on this machine: tried once
-// for each CPU, and kept in the user's cache folder.
+// What the kernels of an op allocate for themselves while they run: as the op declares it, or as a
+// trial on this machine measures it.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <filesystem>
-#include <map>
-#include <mutex>
 #include <optional>
-#include <string>
+#include <vector>
 
 #include "meshwright/op.h"
 
@@ -17,56 +14,44 @@ namespace mw {
 
 struct Scratch {
   std::int64_t bytes = 0;
-  bool measured = true;        // else an estimate
+  bool measured = true;        // or declared; else an estimate
   std::int64_t estimated = 0;  // bytes, at most, of one that is an estimate
 };
 
-// A product of more operations is not tried as it is: no plan should wait for it. It is then cut
-// down to less.
-constexpr double most_tried_flops = 1 << 28, cut_down_flops = 1 << 24;
-
-// Makes the call with operands of its sizes and returns the bytes that it allocated and let go, at
-// most at a time; nothing if it failed. In a thread of its own,
-// which has `threads` threads for its kernels.
-std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType type, int threads);
-
-// Measurements of one machine, which any thread may ask for.
-class ScratchBook {
- public:
-  // With what `folder` keeps of this CPU (engine/host.h: kernels_key); an empty one keeps nothing.
-  explicit ScratchBook(const std::filesystem::path& folder);
-  ~ScratchBook();  // keeps what was measured
-  ScratchBook(const ScratchBook&) = delete;
-  ScratchBook& operator=(const ScratchBook&) = delete;
-
-  // What a call alone takes, without what is `beside` it.
-  Scratch of(const LibraryCall& call, at::ScalarType type, int threads);
-
- private:
-  std::optional<std::int64_t> measured(const LibraryCall& call, at::ScalarType type, int threads);
-  // What a product takes: what two smaller ones take, and in proportion to m n what the larger of
-  // them takes more. What a kernel takes for each thread is thus taken once.
-  std::int64_t estimate(const LibraryCall& call, at::ScalarType type, int threads);
-
-  const std::filesystem::path file_;
-  const std::string key_;
-  std::mutex lock_;
-  std::map<std::string, std::int64_t> known_, fresh_;  // by call, type and threads
+// A piece of an op as a rank's thread runs it.
+struct KernelTrial {
+  struct Input {
+    at::ScalarType type;
+    bool wanted = false;  // its gradient
+    bool added = false;   // to a tensor that is there, as a parameter's is; else it is fresh
+  };
+  const Op& op;
+  Piece piece;
+  LocalDims dims;
+  at::ScalarType real = at::kFloat;
+  int threads = 1;
+  std::vector<Input> inputs = {};
+  std::vector<at::ScalarType> outputs = {};
+  Sparse sparse = {};  // of the graph
 };
 
-// What kernels allocate for themselves on a device that is not this machine's CPU.
+// Runs the piece once, in a thread of its own, on operands of zeros: the bytes that it took at its
+// highest beyond what it left. Nothing if it failed.
+std::optional<std::int64_t> try_scratch(const KernelTrial& trial);
+
+// What the piece takes: tried, once in a process. One of too many operations, for which no plan
+// should wait, is tried with smaller dims, twice; the larger trial and what grows with the operands
+// from the one to the other are then an estimate. 0, as an estimate, if it fails.
+Scratch scratch_of(const KernelTrial& trial);
+
+// What kernels allocate for themselves on a device that is not this machine's CPU. Nothing is
+// tried.
 class DeviceScratch {
  public:
   virtual ~DeviceScratch() = default;
-  // What a piece of an op takes, its library calls not counted.
   virtual std::int64_t workspace(const Cost& cost) const {
-    return cost.accelerator_workspace.value_or(cost.workspace);
+    return cost.accelerator_workspace.value_or(cost.workspace.value_or(0));
   }
-  // What one call alone takes, with reals of `element` bytes.
-  virtual std::int64_t of(const LibraryCall& call, int element) const = 0;
 };
-
-// That of the process, in cache_folder().
-ScratchBook& scratch_book();
 
 }  // namespace mw
