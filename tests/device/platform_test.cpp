@@ -1,6 +1,7 @@
 // What a run asks of its platform, when, and what is said where the platform has nothing.
 #include "run/devices.h"
 
+#include <atomic>
 #include <cstdlib>
 
 #include "on_devices.h"

@@ -1,7 +1,9 @@
 // The simulated accelerator, which tests/device has too, as a plugin. At its end the program tells
 // how many ops ran on each device, how many bytes are left there, and what was out of order.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "meshwright/plugin.h"
 #include "simulated.h"
