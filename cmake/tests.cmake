@@ -14,10 +14,9 @@
 # hangs; a loaded machine must not reach them.
 #
 # Catch2's tag [kernels]: run with two more instruction sets (tests/with_instructions.sh), as the
-# result depends on which kernels ATen and oneDNN choose: their scratch, which is predicted to the
-# byte, and their rounding. All else computes with kernels too, but asks only what holds for any,
-# such as equality with one rank. Hardly a machine has less than AVX2: the kernels without vectors
-# are tried in the matrix.
+# result depends on which kernels ATen and oneDNN choose: their scratch and their rounding. All else
+# computes with kernels too, but asks only what holds for any, such as equality with one rank.
+# Hardly a machine has less than AVX2: the kernels without vectors are tried in the matrix.
 
 find_package(Catch2 2.13 QUIET)  # Debian 12's
 if(NOT Catch2_FOUND)
