@@ -154,7 +154,7 @@ class Pairs(ProgramCase):
             unused = [name for name in run["check"]["unused"] if not name.endswith(".attention.k.bias")]
             self.assertEqual(unused, [])
         for row in memory[memory["category"] != b"scratch"]:
-            # A cast to bf16 copies nothing that is in bf16. Its hook is told the bytes of an element, not the type.
+            # A cast copies nothing that is in bf16. A hook knows the bytes of an element alone.
             casts = row["category"] == b"buffers" and "'bf16'" in c["data"] and c["precision"] == "bf16"
             (self.assertLess if casts else self.assertEqual)(row["peak_bytes"], row["predicted_bytes"], row)
 
