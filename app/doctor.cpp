@@ -68,23 +68,24 @@ Finding check_devices(PluginRegistry& plugins) {
   Finding finding{"devices", Verdict::ok, "cpu", ""};
   std::string others;
   for (const Registration* one : plugins.all(Kind::device)) {
-    const auto platform = make_by_default<Platform>(*one);
-    if (platform->type() == at::kCPU) continue;
     try {
+      const auto platform = make_by_default<Platform>(*one);
+      if (platform->type() == at::kCPU) continue;
       platform->load();
-    } catch (const Error& error) {
-      others += fmt::format("; for {}: {}", one->name, error.problems().front().hint);
-      continue;
+      if (const int count = platform->count(); count > 0) {
+        finding.found += fmt::format(", {} of {}", count, one->name);
+        continue;
+      }
+      const std::string why = platform->why_none();
+      finding.verdict = Verdict::warning;
+      others +=
+          fmt::format("; 0 of {} that can be used{}{}", one->name, why.empty() ? "" : ": ", why);
+      if (finding.hint.empty()) finding.hint = platform->needs();
+    } catch (const std::exception& error) {
+      const Problem problem = problem_of(error);
+      others += fmt::format("; none of {}: {}{}", one->name, problem.message,
+                            problem.hint.empty() ? "" : fmt::format(" ({})", problem.hint));
     }
-    if (const int count = platform->count(); count > 0) {
-      finding.found += fmt::format(", {} of {}", count, one->name);
-      continue;
-    }
-    const std::string why = platform->why_none();
-    finding.verdict = Verdict::warning;
-    others +=
-        fmt::format("; 0 of {} that can be used{}{}", one->name, why.empty() ? "" : ": ", why);
-    finding.hint = platform->needs();
   }
   finding.found += others;
   return finding;

@@ -78,7 +78,13 @@ fs::path read_beside(const std::string& script, const std::vector<std::string>& 
 // others later.
 void open_devices(Sandbox& sandbox) {
   PluginRegistry plugins(sandbox.plugins);
+  const std::vector<std::string> there = plugins.names();
   for (const std::string& name : sandbox.devices) {
+    // No other plugin is opened for a name that no file has: nothing bounds them yet.
+    if (std::find(there.begin(), there.end(), name) == there.end())
+      throw Error(Stage::script, "usage.value", "",
+                  fmt::format("--sandbox-device {}: no plugin's file is named {}.so", name, name),
+                  "there are: " + join(there));
     try {
       const auto platform = make_by_default<Platform>(plugins.find(Kind::device, name));
       platform->load();
@@ -170,8 +176,7 @@ void add_sandbox(CLI::App& command, SandboxArguments& arguments) {
       ->allow_extra_args(false);
   add("--sandbox-device", arguments.devices,
       "a device beside \"cpu\" that its ranks may be on, whose driver it then reaches: cuda; may "
-      "be "
-      "repeated",
+      "be repeated",
       "NAME")
       ->allow_extra_args(false);
   add("--sandbox-memory", arguments.memory, "how much memory it may use; 8GiB if left out", "BYTES")

@@ -19,7 +19,7 @@ namespace mw {
 
 class TraceRows {
  public:
-  // The rows are one rank's. The plan outlives this. `scratch`: of libraries' kernels; null: as
+  // The rows are one rank's. The plan outlives this. `scratch`: of kernels on a device; null: as
   // they are on this machine.
   TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch = nullptr);
 

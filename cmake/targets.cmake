@@ -195,6 +195,8 @@ function(meshwright_add_own_plugins folder output)
     include("${path}/plugin.cmake" OPTIONAL)
     if(MESHWRIGHT_PLUGIN_LEFT_OUT)
       message(STATUS "Plugin ${name} is left out: ${MESHWRIGHT_PLUGIN_LEFT_OUT} (${MESHWRIGHT_PLUGIN_HINT})")
+      unset(kind)
+      unset(summary)
       meshwright_registered_by(kind summary "${files}")
       list(APPEND left_out
         "{\"name\": \"${name}\", \"kind\": \"${kind}\", \"summary\": \"${summary}\", \"why\": \"${MESHWRIGHT_PLUGIN_LEFT_OUT}\", \"hint\": \"${MESHWRIGHT_PLUGIN_HINT}\"}")

@@ -394,7 +394,7 @@ local mw = {}
 ---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (1 B .. 1 EiB)
 ---@field force? boolean start although the ranks are predicted to need more memory than this machine has (default false)
 ---@field check? any true: test during training that replicas have equal bits, tensors have the planned placement, and nothing is NaN or Inf; names parameters without a gradient. "replicas", or { "replicas", every = 10 }: test only that replicas which last from step to step have equal bits, after every tenth step and the last (default false)
----@field timeout? number how long a rank waits for the others in a collective, and a function of the script may take, before the run ends (default 300) (0.001 .. 1000000000)
+---@field timeout? number how long a rank waits for the others in a collective, and a function of the script or a plugin's observer may take, before the run ends (default 300) (0.001 .. 1000000000)
 ---@field on_nan? "stop"|"continue" what a loss or a gradient norm that is NaN or Inf does: end the run before the optimizer's step, naming where it comes up first; or nothing. Steps that a loss scale leaves out are neither (default "stop")
 ---@field trace? any[] steps of which the run file has every op and transfer, for meshwright trace: { 3, 100 }; {}: none. If left out, the third and the last
 ---@field account? boolean of the steps of `trace` the run file says where their seconds went, beside what the same products take alone and the bytes at the rate of copies, measured before the first step: meshwright runs show FILE --where (default false)

@@ -40,14 +40,15 @@ class Cuda final : public mw::Platform {
   void load() const override {
     const fs::path library = side_of_cuda();
     std::error_code error;
-    std::string lacks = "it has no " + library.filename().string();
-    if (fs::exists(library, error)) {
-      if (::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr) return;
-      lacks = ::dlerror();
-    }
-    throw mw::Error(mw::Stage::environment, "device.build", "device", lacks,
-                    "./meshwright build --preset cuda makes build-cuda/bin/meshwright, which has "
-                    "CUDA's libraries");
+    if (!fs::exists(library, error))
+      throw mw::Error(mw::Stage::environment, "device.build", "device",
+                      "this installation has no " + library.filename().string(),
+                      "./meshwright build --preset cuda makes build-cuda/bin/meshwright, which has "
+                      "CUDA's libraries");
+    if (::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr) return;
+    throw mw::Error(mw::Stage::environment, "device.build", "device", ::dlerror(),
+                    "a library that it names and that is not there comes with ./meshwright build "
+                    "--preset cuda, or with CUDA");
   }
 
   // libtorch advises what to do for builds other than this one.

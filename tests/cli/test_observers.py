@@ -91,6 +91,7 @@ class Observers(ProgramCase):
                 self.assertIn("plugin.fault", problems(self.lines(done))[0])
                 with h5py.File(self.folder / "run.h5") as run:
                     self.assertEqual(list(run["steps"]["step"]), [0, 1])
+
     def test_one_that_does_not_return_ends_the_run(self):
         for fault in ("hangs", "hangs-alone"):
             with self.subTest(fault):

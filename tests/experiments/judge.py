@@ -84,10 +84,10 @@ def of_train(facts, keys):
         return failed("train: bytes sent are not those predicted", f"{facts['communication']}\n{predicted['communication']}")
     if "check" in keys.named():  # whose memory is not booked
         return None
-    slack = 8192 if keys.get("precision") in ("bf16", "fp16") else 0  # bytes of kernels in 2 bytes are predicted about
-    if abs(facts["peak_bytes"] - predicted["peak_bytes"]) > slack:
-        return failed("train: the peak is not the predicted one", f"{facts['peak_bytes']} for {predicted['peak_bytes']}: "
-                                                                 f"{facts['memory']}\n{predicted['memory']}")
+    said = f"{facts['peak_bytes']} for {predicted['peak_bytes']}: {facts['memory']}\n{predicted['memory']}"
+    # What kernels take for themselves is tried before the run, and is about what they take in it.
+    if abs(facts["peak_bytes"] - predicted["peak_bytes"]) > 0.02 * predicted["peak_bytes"] + 256:
+        return failed("train: the peak is not the predicted one", said)
     return None
 
 

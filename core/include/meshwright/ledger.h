@@ -195,7 +195,7 @@ class Ledger {
   struct Block {
     std::int64_t bytes;
     Category category;
-    int made = -1;  // the kernel that runs has allocated it: which of kernel_
+    int made = -1;  // its place in kernel_, if the kernel that runs has allocated it
   };
   // What a kernel has allocated, or, with negative bytes, let go of that it had allocated itself.
   struct KernelEvent {

@@ -25,7 +25,8 @@
 namespace mw {
 
 // The defaults ask libtorch's own interfaces, which every backend implements (DeviceGuardImpl,
-// hooks, allocator). All functions are const; ranks call id() and new_stream() in their threads.
+// hooks, allocator). All functions are const; ranks call count(), id() and new_stream() in their
+// threads.
 class Platform : public Registered {
  public:
   // What tensors on these devices have. at::kCPU: ranks compute as they do on "cpu".

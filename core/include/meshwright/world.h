@@ -52,7 +52,7 @@ struct RankPlace {
   std::int64_t done = 0;      // collectives that came to their end on this rank
   Call last, waits;           // the last of these, and that which it waits for, or failed in
   double seconds = 0;         // since when: it waits, or has done the last
-  std::string inside;         // what of a plugin it is in, "profiler (observers[1])"; empty: none
+  std::string inside;  // the plugin's call that it is in, "profiler (observers[1])"; empty: none
 };
 const char* name_of(RankPlace::State state);  // "computes", ...
 

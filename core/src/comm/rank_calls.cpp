@@ -112,6 +112,7 @@ void RankCalls::done(std::int64_t call) {
   const double now = seconds_now();
   const std::lock_guard guard(lock_);
   ++done_;
+  if (waits_ >= 0) entered_ += now - since_;  // the time of others is not what it is in takes
   waits_ = -1;
   last_ = call;
   if (call >= 0 && call + static_cast<std::int64_t>(kept) > begun_) last_call_ = at(call);

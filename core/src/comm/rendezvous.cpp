@@ -86,12 +86,13 @@ class Ended {
 };
 
 std::atomic<int> ranks_that_run{0};
+pid_t ranks_process = 0;  // a copy of it by fork() has no ranks
 
 // Called by exit(). Where a rank's thread has called that, as code of a plugin may, the process
 // would end with 0 in the middle of a run.
 void refuse_to_exit() {
   const RankCalls* const own = RankCalls::current();
-  if (ranks_that_run == 0 || own == nullptr) return;
+  if (ranks_that_run == 0 || own == nullptr || ::getpid() != ranks_process) return;
   const RankPlace place = own->place();
   const RankFailed failed(
       place.rank,
@@ -220,6 +221,7 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
   // For each run again: it has to be called before the handlers of libraries that were loaded since
   // the last one, such as HDF5's, which closes all files.
   static_cast<void>(std::atexit(refuse_to_exit));
+  ranks_process = ::getpid();
   settle_vector_math();
   const int threads_before = at::get_num_threads();
   FirstError first;
@@ -251,7 +253,7 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
     first.offer(end_by_exception(rank));
     source.abort(rank, error.what());
   }
-  // What a plugin does in a rank's thread may never return, and none may wait for that rank.
+  // What a plugin does in a rank's thread may never return, and no other rank may ever wait for it.
   bool overdue = false;
   const auto end_overdue = [&] {
     const auto [rank, what] = overdue ? std::pair(-1, std::string()) : records.overdue();

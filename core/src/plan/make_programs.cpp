@@ -324,7 +324,7 @@ class ProgramMaker {
   std::pair<double, int> most_activations() const {
     std::pair<double, int> most{0, 0};
     for (const Program& program : plan_.programs) {
-      const RankView rank(program, program.first());
+      const RankView rank(program, program.first(), 0, plan_.request.scratch.get());
       const auto held = static_cast<double>(forecast_memory(rank)[Category::activations]);
       most = std::max(most, {held, program.stage});
     }

@@ -32,7 +32,7 @@ at::ScalarType type_of(const SavedValue& saved, at::ScalarType real) {
   return saved.fp32_at_least && c10::elementSize(real) < 4 ? at::kFloat : real;
 }
 
-// A sparse operand has its rows, and then its other dims.
+// The shape of an operand. That of a sparse one is its number of rows, and then its other dims.
 std::vector<std::int64_t> shape_of(const KernelTrial& trial, const Dims& dims) {
   const Dims& sparse = trial.sparse.dims;
   if (!trial.sparse.has(dims)) return trial.dims.shape(dims);
@@ -43,7 +43,8 @@ std::vector<std::int64_t> shape_of(const KernelTrial& trial, const Dims& dims) {
   return shape;
 }
 
-// The rows of each group of a sparse input: as many, or one more of the first ones.
+// The rows of each group of a sparse input: all have the same number, the first ones one more where
+// it does not come out even.
 std::vector<std::int64_t> rows_of(const KernelTrial& trial) {
   const auto& inputs = trial.op.inputs;
   const auto is_sparse = [&](const Use& use) { return trial.sparse.has(use.dims); };
@@ -129,7 +130,8 @@ bool halve(KernelTrial& trial) {
   return true;
 }
 
-Scratch tried(const KernelTrial& trial) {
+// What a plugin's op throws in its cost() or its traits() is thrown where the plan asks for them.
+Scratch tried(const KernelTrial& trial) try {
   KernelTrial less = trial;
   bool whole = true;
   while (too_large(less)) {
@@ -144,11 +146,14 @@ Scratch tried(const KernelTrial& trial) {
   double of_element = static_cast<double>(*bytes) / std::max(elements, 1.0);
   if (halve(least)) {
     const auto more = static_cast<double>(*bytes - try_scratch(least).value_or(0));
-    of_element = std::max(more, 0.0) / std::max(elements - elements_of(least), 1.0);
+    const double slope = std::max(more, 0.0) / std::max(elements - elements_of(least), 1.0);
+    of_element = std::min(of_element, slope);  // it takes something that does not grow as well
   }
   const double all = static_cast<double>(*bytes) + of_element * (elements_of(trial) - elements);
   const auto estimate = static_cast<std::int64_t>(std::min(all, 9e18));
   return {estimate, false, estimate};
+} catch (...) {
+  return {0, false};
 }
 
 std::string name_of(const KernelTrial& trial) {

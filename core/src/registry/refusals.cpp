@@ -135,7 +135,7 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
   }
   std::vector<std::string> names;
   for (const Registration* one : list(kind)) names.emplace_back(one->name);
-  // Those that need only be named, as their files are called so.
+  // A plugin whose file has the name of the thing is found by that name.
   for (const Registration* one : all(kind)) {
     const bool listed = std::find(names.begin(), names.end(), one->name) != names.end();
     if (!listed && !files_named(one->name).empty()) names.emplace_back(one->name);

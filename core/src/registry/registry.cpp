@@ -179,7 +179,11 @@ std::vector<LeftOutPlugin> PluginRegistry::left_out() const {
     const Json list = Json::parse(file, nullptr, /*allow_exceptions=*/false);
     if (!list.is_array()) continue;
     for (const Json& one : list) {
-      const auto text = [&](const char* key) { return one.value(key, ""); };
+      const auto text = [&](const char* key) {
+        const auto found = one.find(key);
+        return found != one.end() && found->is_string() ? found->get<std::string>() : "";
+      };
+      if (!one.is_object() || text("name").empty()) continue;
       if (files_named(text("name")).empty())
         all.push_back({text("name"), text("kind"), text("summary"), text("why"), text("hint")});
     }

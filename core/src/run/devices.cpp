@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -18,25 +19,36 @@ namespace {
 constexpr const char* elsewhere =
     "write device = \"cpu\", or leave it out; mw.plan needs no device";
 
+// What a platform throws names it.
+template <class Body>
+auto asked(const Platform& platform, const char* did, Body&& body) {
+  return call_plugin({platform.name(), "device"}, did, body, Stage::environment);
+}
+
 }  // namespace
 
 void check_devices(const Platform& platform) {
   if (platform.type() == at::kCPU) return;
   const std::string name = quote(platform.name());
   try {
-    platform.load();
+    asked(platform, "loaded what its devices need", [&] { platform.load(); });
   } catch (const Error& error) {
     const Problem& problem = error.problems().front();
-    throw Error(Stage::environment, "device.build", "device",
-                fmt::format("device: this build has nothing for {}: {}", name, problem.message),
-                fmt::format("{}; or {}", problem.hint, elsewhere));
+    if (problem.code == "plugin.fault") throw;
+    throw Error(
+        Stage::environment, "device.build", "device",
+        fmt::format("device: this build has nothing for {}: {}", name, problem.message),
+        problem.hint.empty() ? elsewhere : fmt::format("{}; or {}", problem.hint, elsewhere));
   }
-  if (platform.count() > 0) {
+  if (asked(platform, "counted its devices", [&] { return platform.count(); }) > 0) {
     // The fastest kernels of a GPU add numbers in an order that changes from run to run.
-    if (std::getenv("MESHWRIGHT_DETERMINISTIC") != nullptr) platform.make_sums_repeat();
+    if (std::getenv("MESHWRIGHT_DETERMINISTIC") != nullptr)
+      asked(platform, "made sums repeat", [&] { platform.make_sums_repeat(); });
     return;
   }
-  const std::string why = platform.why_none(), needs = platform.needs();
+  const std::string why = asked(platform, "said why it has no device",
+                                [&] { return platform.why_none(); }),
+                    needs = platform.needs();
   throw Error(Stage::environment, "device.none", "device",
               fmt::format("device: this machine has 0 devices of {} that can be used{}{}", name,
                           why.empty() ? "" : ": ", why),
@@ -50,14 +62,15 @@ Accelerators accelerators_of(const Platform& platform, int before, int here) {
   // Those of other processes are left alone: to ask one of its memory is to open it.
   for (int rank = 0; rank < std::min(here, there.count); ++rank) {
     const auto device = static_cast<at::DeviceIndex>((before + rank) % there.count);
-    there.bytes = std::min(there.bytes, platform.bytes(device));
+    there.bytes = std::min(there.bytes, asked(platform, "said how much memory a device has",
+                                              [&] { return platform.bytes(device); }));
   }
   return there;
 }
 
 at::Device device_of(const Platform& platform, int local) {
   if (platform.type() == at::kCPU) return at::kCPU;
-  return {platform.type(), static_cast<at::DeviceIndex>(local % platform.count())};
+  return {platform.type(), static_cast<at::DeviceIndex>(local % std::max(platform.count(), 1))};
 }
 
 }  // namespace mw

@@ -19,8 +19,8 @@ class Kernel final : public mw::AutogradOp {
                                   const std::vector<at::Tensor>& inputs) const override {
     return {at::softplus(inputs[0], beta_)};
   }
-  // What torch allocates beside the result is measured where the plan is for this machine. A cluster
-  // is told: nothing in forward; in backward, the output once more.
+  // What torch allocates beside the result is measured where the plan is for this machine. For a
+  // cluster the op says it: nothing in forward; in backward, the output once more.
   mw::Cost cost(const mw::Op& op, mw::Piece piece, const mw::LocalDims& dims,
                 int element) const override {
     mw::Cost cost = AutogradOp::cost(op, piece, dims, element);

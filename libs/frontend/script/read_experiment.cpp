@@ -428,7 +428,7 @@ class Reader {
   // Whether memory is counted as on the cluster that is named: nothing is run here, or it is run on
   // GPUs, whose kernels' scratch is the cluster's and not that of this machine's CPU.
   bool for_cluster() const {
-    return context_.for_cluster || (has("device") && values_.text("device") != "cpu");
+    return context_.for_cluster || experiment_.platform->type() != at::kCPU;
   }
 
   // A text of all that the plan may depend on: each key but those that have no part in it.

@@ -145,7 +145,7 @@ local function described_text(given, line)
 end
 
 local function shipped_text(given, line)
-  return ("%s %s: %s\n%s"):format(given.nouns[line.kind], line.name, line.summary,
+  return ("%s %s: %s\n%s"):format(given.nouns[line.kind] or line.kind, line.name, line.summary,
     line.hint and ("\nNot built here: %s\n"):format(line.hint)
       or ("\nOn the command line:  --communicator %s\nBuilt in\n"):format(line.name))
 end

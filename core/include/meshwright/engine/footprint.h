@@ -37,7 +37,7 @@ struct MemoryEvent {
   Kind kind = Kind::make;
   Holder holder, of;
   std::int64_t bytes = 0;
-  Category category = Category::activations;  // or buffers, or host
+  Category category = Category::activations;  // or buffers, scratch, or host
 };
 
 // One collective and its sizes.

@@ -17,9 +17,9 @@
 
 namespace mw {
 
-// Parameters, gradients and optimizer state are constant; activations and buffers come and go, and
-// here is their highest (and of host memory, with what is constant there). `peak`: the highest of
-// the sum, at most the sum of the categories.
+// Parameters, gradients and optimizer state are constant; activations, buffers and scratch come and
+// go, and here is their highest (and of host memory, with what is constant there). `peak`: the
+// highest of the sum, at most the sum of the categories.
 struct MemoryForecast {
   std::array<std::int64_t, category_count> bytes{};
   std::int64_t peak = 0;

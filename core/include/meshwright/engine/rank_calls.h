@@ -30,10 +30,10 @@ class RankCalls {
   void done(std::int64_t call);   // it has
   void ends(bool failed);         // the rank itself
 
-  // The rank calls a plugin's `what`, which is to return within so many seconds, and it has
-  // returned.
+  // The rank calls what `what` names, of a plugin. The call may take so many seconds, without those
+  // in which the rank waits for others.
   void enters(std::string what, double seconds);
-  void leaves();
+  void leaves();  // the call has returned
   // Says that what the rank is in has not returned within its seconds; empty: it has time left.
   std::string overdue() const;
 

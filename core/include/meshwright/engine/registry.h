@@ -67,7 +67,8 @@ class PluginRegistry : public Catalog {
   // Loads all files of the path: sorted by name, broken ones among them, and files that were loaded
   // by path.
   std::vector<PluginFile> files();
-  // Those that no file of the path makes up for.
+  // Plugins that ship with the program and that its build was made without, unless a file of the
+  // path has the name.
   std::vector<LeftOutPlugin> left_out() const;
   // Names to be had, by file name, without loading anything.
   std::vector<std::string> names() const;
