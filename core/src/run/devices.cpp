@@ -31,14 +31,15 @@ void check_devices(const Platform& platform) {
   if (platform.type() == at::kCPU) return;
   const std::string name = quote(platform.name());
   try {
-    asked(platform, "loaded what its devices need", [&] { platform.load(); });
+    platform.load();
   } catch (const Error& error) {
     const Problem& problem = error.problems().front();
-    if (problem.code == "plugin.fault") throw;
     throw Error(
         Stage::environment, "device.build", "device",
         fmt::format("device: this build has nothing for {}: {}", name, problem.message),
         problem.hint.empty() ? elsewhere : fmt::format("{}; or {}", problem.hint, elsewhere));
+  } catch (...) {
+    throw_named({platform.name(), "device"}, "loaded what its devices need", Stage::environment);
   }
   if (asked(platform, "counted its devices", [&] { return platform.count(); }) > 0) {
     // The fastest kernels of a GPU add numbers in an order that changes from run to run.
