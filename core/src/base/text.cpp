@@ -298,15 +298,27 @@ std::string entry_text(const std::string& name, const std::string& ways,
   return fmt::format("{} {{ {}{}{} }}", name, ways, ways.empty() ? "" : ", ", options);
 }
 
-std::string entry_text(const Json& entry) {
+namespace {
+
+// `text`: of an option, by its key and value.
+template <class Text>
+std::string entry_with(const Json& entry, const Text& text) {
   std::string ways, options;
   for (const char* key : {"ways", unnamed_key})
     if (ways.empty() && entry.contains(key)) ways = lua_text(entry.at(key));
   for (const auto& [key, value] : entry.items()) {
     if (key == "plugin" || key == "ways" || key.starts_with("$")) continue;
-    options += (options.empty() ? "" : ", ") + option_text(key, value);
+    options += (options.empty() ? "" : ", ") + text(key, value);
   }
   return entry_text(entry.at("plugin").get<std::string>(), ways, options);
+}
+
+}  // namespace
+
+std::string entry_text(const Json& entry) {
+  return entry_with(entry, [](const std::string& key, const Json& value) {
+    return key + " = " + lua_text(value);
+  });
 }
 
 std::string mix_text(const std::vector<std::string>& entries) {
@@ -319,7 +331,7 @@ std::string written_mix(const Json& plan) {
   std::vector<std::string> entries;
   for (const Json& entry : plan.is_array() ? plan : Json::array({plan})) {
     if (!entry.is_object() || !entry.value("plugin", Json()).is_string()) return "";
-    entries.push_back(entry_text(entry));
+    entries.push_back(entry_with(entry, option_text));
   }
   return mix_text(entries);
 }
