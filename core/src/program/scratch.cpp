@@ -146,8 +146,7 @@ Scratch tried(const KernelTrial& trial) try {
   double of_element = static_cast<double>(*bytes) / std::max(elements, 1.0);
   if (halve(least)) {
     const auto more = static_cast<double>(*bytes - try_scratch(least).value_or(0));
-    const double slope = std::max(more, 0.0) / std::max(elements - elements_of(least), 1.0);
-    of_element = std::min(of_element, slope);  // it takes something that does not grow as well
+    of_element = std::max(more, 0.0) / std::max(elements - elements_of(least), 1.0);
   }
   const double all = static_cast<double>(*bytes) + of_element * (elements_of(trial) - elements);
   const auto estimate = static_cast<std::int64_t>(std::min(all, 9e18));
