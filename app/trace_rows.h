@@ -19,8 +19,8 @@ namespace mw {
 
 class TraceRows {
  public:
-  // The rows are one rank's. The plan outlives this. `scratch`: of kernels on a device; null: as
-  // they are on this machine.
+  // The rows are one rank's. The plan outlives this. `scratch`: says what kernels allocate
+  // on a device; null: the kernels are this machine's.
   TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch = nullptr);
 
   // Instructions that ran, as the executor timed them: a transfer is under way from its start to

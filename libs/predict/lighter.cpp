@@ -14,21 +14,13 @@
 namespace mw {
 namespace {
 
-std::optional<StrategyChoice> made(const StrategySource& source, const Json& entry) {
-  try {
-    return with_axes(source.make(entry));
-  } catch (const Error&) {  // not such a strategy, or not with these options
-    return std::nullopt;
-  }
-}
-
 std::optional<StrategyChoice> changed(const StrategySource& source, const StrategyChoice& choice,
                                       const Json& options) {
   // What was left out stays so, and follows from the rest.
   Json entry = choice.written.is_null() ? choice.options : choice.written;
   entry.update(options);
   entry["plugin"] = choice.name;
-  return made(source, entry);
+  return strategy_of(source, entry);
 }
 
 LighterPlan with(std::vector<StrategyChoice> strategies, std::size_t place,
@@ -94,7 +86,7 @@ std::vector<StrategyChoice> others(const StrategySource& source,
     const bool there = std::any_of(strategies.begin(), strategies.end(),
                                    [&](const StrategyChoice& c) { return c.name == name; });
     if (there) continue;
-    auto other = made(source, {{"plugin", name}, {"ways", ways}});
+    auto other = strategy_of(source, {{"plugin", name}, {"ways", ways}});
     if (!other || role_of(*other) != role) continue;
     const std::vector<Lighter> variants = lighter_of(*other);
     if (std::any_of(variants.begin(), variants.end(), [](const Lighter& v) { return !v.drastic; }))
@@ -116,6 +108,14 @@ StrategyChoice with_axes(StrategyChoice choice) {
   choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",
                             [&] { return choice.strategy->axes(); });
   return choice;
+}
+
+std::optional<StrategyChoice> strategy_of(const StrategySource& source, const Json& entry) {
+  try {
+    return with_axes(source.make(entry));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 bool splits(const StrategyChoice& choice, Role role) {

@@ -36,6 +36,9 @@ std::vector<LighterPlan> with_data_axis(const StrategySource& source,
 
 // The strategy with the axes that it asks for. Throws Error if it cannot be asked.
 StrategyChoice with_axes(StrategyChoice choice);
+// Makes the strategy of an entry, { plugin = "tp", ways = 4 }, with its axes. Nothing: the entry
+// names no strategy, or its options are refused.
+std::optional<StrategyChoice> strategy_of(const StrategySource& source, const Json& entry);
 
 // As a script has them: "{ pp { 4, layout = "auto" }, tp(8) }", as they were written, with the
 // options that tell lighter variants apart.

@@ -25,13 +25,13 @@ struct MemoryHint {
   std::optional<PlanRequest> request = {};
 };
 
-// The first change of the plan whose predicted need is within the limit and below the plan's own,
-// as a script has it ("plan = { zero { 4, stage = 1 } }, microbatch = 2"), with that need; each was
-// planned as it is written. In this order: lighter variants of strategies (predict/lighter.h);
-// smaller microbatches; recompute "selective", "full"; two and three of these together; where
-// nothing splits the data, an axis that does, of 2, 4, 8, … ways, with microbatches of 1 and with
-// recompute; drastic variants, with the same. Says so, and the lowest, if none is. Of runs whose
-// steps differ, `needs_most` is the plan that does.
+// Finds the first change of the plan whose predicted need is within the limit and below the plan's
+// own. The hint has the change as a script writes it ("plan = { zero { 4, stage = 1 } }, microbatch
+// = 2") and its need; every change was planned. Changes are tried in this order: lighter variants
+// of strategies (predict/lighter.h); smaller microbatches; recompute "selective", "full"; two and
+// three of these together; where nothing splits the data, an axis that does, of 2, 4, 8, … ways,
+// with microbatches of 1 and with recompute; drastic variants, also with these. If no change fits,
+// the hint names the lowest need. Of runs whose steps differ, `needs_most` is the plan that does.
 MemoryHint what_fits(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
                      MemoryNeed limit, int most_ranks);
 // Its text; `runs`: of no more ranks than can be threads here.

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "predict/lighter.h"
 #include "search/software.h"
@@ -31,17 +30,6 @@ struct Form {
 struct Forms {
   std::vector<Form> model, sequence, experts, beside, data, layers;
 };
-
-std::optional<StrategyChoice> asked(const StrategySource& source, const Json& entry) {
-  try {
-    StrategyChoice choice = source.make(entry);
-    choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",
-                              [&] { return choice.strategy->axes(); });
-    return choice;
-  } catch (const Error&) {  // needs other options
-    return std::nullopt;
-  }
-}
 
 Json entry_of(const Form& form, int ways) {
   Json entry = {{"plugin", form.name}};
@@ -68,7 +56,7 @@ std::vector<Form> with_options(const SearchRequest& request, const Form& plain) 
     for (const Json& value : values) {
       Form form = plain;
       form.options[option.name] = value;
-      if (asked(request.source, entry_of(form, 2))) forms.push_back(std::move(form));
+      if (strategy_of(request.source, entry_of(form, 2))) forms.push_back(std::move(form));
     }
   }
   return forms;
@@ -78,7 +66,7 @@ std::vector<Form> with_options(const SearchRequest& request, const Form& plain) 
 // what holds more may send less.
 std::vector<Form> heavier(const SearchRequest& request, const Form& plain) {
   std::vector<Form> forms;
-  const auto now = asked(request.source, entry_of(plain, 2));
+  const auto now = strategy_of(request.source, entry_of(plain, 2));
   if (!now) return forms;
   for (const Option& option : request.options_of(plain.name).list()) {
     std::vector<Json> values;
@@ -88,7 +76,7 @@ std::vector<Form> heavier(const SearchRequest& request, const Form& plain) {
     for (const Json& value : values) {
       Form form = plain;
       form.options[option.name] = value;
-      const auto made = asked(request.source, entry_of(form, 2));
+      const auto made = strategy_of(request.source, entry_of(form, 2));
       if (!made || made->options == now->options) continue;
       const std::vector<Lighter> variants = lighter_of(*made);
       const auto leads_back = [&](const Lighter& variant) {
@@ -110,14 +98,14 @@ std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) 
   std::vector<Json> known;            // options as the strategy has them
   constexpr std::size_t enough = 16;  // of a stranger's that names more and more of them
   for (std::size_t f = 0; f < forms.size() && forms.size() < enough; ++f) {
-    const auto made = asked(request.source, entry_of(forms[f], 2));
+    const auto made = strategy_of(request.source, entry_of(forms[f], 2));
     if (!made) continue;
     known.push_back(made->options);
     for (const Lighter& variant : lighter_of(*made)) {
       if (variant.options.contains("ways")) continue;
       Form form = forms[f];
       form.options.update(variant.options);
-      const auto other = asked(request.source, entry_of(form, 2));
+      const auto other = strategy_of(request.source, entry_of(form, 2));
       if (!other || std::find(known.begin(), known.end(), other->options) != known.end()) continue;
       known.push_back(other->options);
       const bool same = std::any_of(on_devices.begin(), on_devices.end(), [&](const Form& one) {
@@ -137,13 +125,13 @@ std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) 
 // more axis of theirs, which borrows from the first.
 std::string groups_of(const SearchRequest& request, const Form& form) {
   const Json entry = entry_of(form, 4);
-  const auto plain = asked(request.source, entry);
+  const auto plain = strategy_of(request.source, entry);
   if (!plain) return "";
   for (const Option& option : request.options_of(form.name).list()) {
     if (option.type != OptionType::integer || option.name == "ways") continue;
     Json more = entry;
     more[option.name] = 2;
-    const auto made = asked(request.source, more);
+    const auto made = strategy_of(request.source, more);
     if (!made || made->axes.size() != plain->axes.size() + 1) continue;
     const AxisRequest& last = made->axes.back();
     if (last.role == Role::data && !last.borrow.empty() && last.ways == 2) return option.name;
@@ -164,14 +152,15 @@ std::vector<std::string> schedules_of(const SearchRequest& request, const std::s
 
 void sort_in(const SearchRequest& request, const std::string& name, Forms& forms) {
   const Form plain{name};
-  if (const auto alone = asked(request.source, entry_of(plain, 0)); alone && alone->axes.empty())
+  if (const auto alone = strategy_of(request.source, entry_of(plain, 0));
+      alone && alone->axes.empty())
     forms.beside.push_back(plain);
-  auto made = asked(request.source, entry_of(plain, 2));
+  auto made = strategy_of(request.source, entry_of(plain, 2));
   // One that wants an order of its stages is asked with the first that it takes.
   for (const std::string& schedule : schedules_of(request, name)) {
     if (made) break;
     const int fixed = request.chunks_of(schedule);
-    made = asked(
+    made = strategy_of(
         request.source,
         {{"plugin", name}, {"ways", 2}, {"schedule", schedule}, {"chunks", fixed > 0 ? fixed : 2}});
   }

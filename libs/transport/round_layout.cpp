@@ -1,6 +1,6 @@
-// Lays out how the runs of a round go to other processes: the streams, their order, and the process
-// that sums up each part. Both processes of a stream cut the stream into the same pieces, each from
-// the calls of its own members alone.
+// Lays out how the runs of a round go to other processes: the streams, their order, and which
+// process sums up each part. Both ends of a stream cut it into the same pieces; each end needs only
+// the calls of its own members for that.
 #include <algorithm>
 #include <cstring>
 

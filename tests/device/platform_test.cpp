@@ -75,8 +75,8 @@ TEST_CASE("A run loads its platform, and has all its streams from it") {
   CHECK(asked.loads == 0);
   run(e, 1);
   CHECK(asked.loads > 0);
-  CHECK(asked.streams == 4);  // of each rank's own work, and of its copies to the host
-  CHECK(asked.urgent == 2);   // of each rank's transfers
+  CHECK(asked.streams == 4);  // each rank has one for its work and one for copies to the host
+  CHECK(asked.urgent == 2);   // each rank has one for its transfers
   CHECK(reported() == "");
 }
 

@@ -91,7 +91,7 @@ Tiny tiny(unsigned seed) {
 // What a run's table has of the last step, beside the prediction.
 struct Compared {
   Prediction predicted;
-  Traffic most;         // of each row, of the rank that sends most
+  Traffic most;         // each row has the bytes of the rank that sends most
   bool uneven = false;  // ranks of one stage send different bytes
 };
 

@@ -18,10 +18,10 @@
 
 namespace mw {
 
-// `scratch` is what a kernel takes at its highest beyond what it leaves (Ledger::Kernel). It
-// depends on which kernels a library has for the CPU. `host` is memory beside the rank's device:
-// what is offloaded there counts neither in the rank's total and peak nor against its limit,
-// although ranks on CPUs have it in the same memory.
+// `scratch` is the most that a kernel holds while it runs, beyond what it leaves (Ledger::Kernel).
+// Scratch depends on the kernels that a library has for the CPU. `host` is memory beside the rank's
+// device. Offloaded tensors lie there. They count neither in the rank's total and peak nor against
+// its limit, although ranks on CPUs have them in the same memory.
 enum class Category : std::uint8_t {
   parameters,
   gradients,

@@ -145,13 +145,13 @@ struct Cost {
   double flops = 0;
   double executed = 0;  // floating-point operations that the kernel really does
   double bytes = 0;     // memory traffic: what it reads and writes once
-  // Bytes that the piece allocates and lets go of itself, outputs and gradients not counted. Left
-  // out, they are measured: the piece runs once on this machine, on operands of zeros
-  // (engine/scratch.h). So an op that calls a library leaves them out: they depend on the kernel
-  // that the library has for this CPU.
+  // Bytes that the piece allocates and frees itself, outputs and gradients not counted. Left out,
+  // they are measured: the piece runs once on this machine, on operands of zeros
+  // (engine/scratch.h). An op that calls a library leaves the workspace out, because a library
+  // allocates other bytes on another CPU.
   std::optional<std::int64_t> workspace;
-  // The same on an accelerator, where it is another, or where it is left out for the CPU: there a
-  // kernel takes all rows at once that it takes in chunks on a CPU.
+  // The workspace of the piece on an accelerator. Left out, it is `workspace`, or 0 where that is
+  // left out too. A kernel of an accelerator may take all rows at once that a CPU takes in chunks.
   std::optional<std::int64_t> accelerator_workspace;
   int kernels = 1;  // that it calls one after the other, each on a part of its operands
 };

@@ -33,8 +33,8 @@ struct Option {
   // A key of the type `any` may name one of this kind (choice.h). A strategy gets such a choice as
   // its name, or as { kind = …, … } with the options that are not the usual ones.
   std::optional<Kind> names;
-  // Whether a value is the default that follows from the table's other values. The table then reads
-  // as if the key were left out.
+  // Whether a value is the default that follows from the table's other values. Such a key reads as
+  // one that is left out.
   std::function<bool(const Json& values)> usual;
   // What a key of mw.train has no part in.
   bool beside_plan = false;  // the plan: one that was made with another value serves as well

@@ -34,8 +34,8 @@ class Platform : public Registered {
 
   // Brings libtorch's backend into this process. The main thread calls it before ranks start, for
   // each run again; only type(), needs() and files() are called before it. Whoever merely plans for
-  // the device does not call it. Throws Error if this installation has no backend: its message says
-  // what is missing ("libcudnn.so.9: …"), its hint what to install.
+  // the device does not call it. Throws Error if this installation has no backend. The message
+  // names the missing part ("libcudnn.so.9: …"), and the hint says what to install.
   virtual void load() const {}
   // How many devices this process can use.
   virtual int count() const;

@@ -1,5 +1,5 @@
-// Tries once what an op's kernels allocate for themselves on this machine, and estimates pieces
-// that are too large to try.
+// Measures what an op's kernels allocate for themselves on this machine, by one trial; estimates
+// larger kernels from smaller ones.
 #include "meshwright/engine/scratch.h"
 
 #include <ATen/Parallel.h>
@@ -130,7 +130,8 @@ bool halve(KernelTrial& trial) {
   return true;
 }
 
-// What a plugin's op throws in its cost() or its traits() is thrown where the plan asks for them.
+// A trial asks for cost() and traits() with dims that no plan has. What a plugin's op throws then
+// fails no plan.
 Scratch tried(const KernelTrial& trial) try {
   KernelTrial less = trial;
   bool whole = true;

@@ -60,7 +60,8 @@ Accelerators accelerators_of(const Platform& platform, int before, int here) {
   check_devices(platform);
   at::globalContext().lazyInitDevice(platform.type());
   Accelerators there{platform.count(), std::numeric_limits<std::int64_t>::max()};
-  // Those of other processes are left alone: to ask one of its memory is to open it.
+  // A device is opened when it is asked how much memory it has. So only the devices of this
+  // process's own ranks are asked.
   for (int rank = 0; rank < std::min(here, there.count); ++rank) {
     const auto device = static_cast<at::DeviceIndex>((before + rank) % there.count);
     there.bytes = std::min(there.bytes, asked(platform, "said how much memory a device has",

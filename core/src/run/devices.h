@@ -1,4 +1,4 @@
-// Which device a rank computes on.
+// Assigns devices to ranks, and checks that a platform has any.
 #pragma once
 
 #include "meshwright/platform.h"

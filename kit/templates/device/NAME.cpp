@@ -26,7 +26,7 @@ class @CLASS@ final : public mw::Platform {
     return ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
   }
 
-  // Of a driver, its UUID of the device: every process must name the device alike.
+  // A driver gives each device a UUID. Every process must return the same id for one device.
   std::string id(at::Device device) const override { return mw::Platform::id(device); }
   std::string needs() const override { return "it needs no driver"; }
 };

@@ -357,7 +357,7 @@ void bind_process(const Sandbox& sandbox) {
   const bool drives = !sandbox.drives.empty();
   reach.write.insert(reach.write.end(), sandbox.drives.begin(), sandbox.drives.end());
   if (drives) {
-    add_with_links(reach.read, "/dev/zero");      // of which a driver makes shared memory
+    add_with_links(reach.read, "/dev/zero");      // a driver maps it as shared memory
     reach.write.emplace_back("/proc/self/task");  // the driver names its threads
   }
   if (sandbox.starts_processes) reach.run = {program_path(), dynamic_linker()};

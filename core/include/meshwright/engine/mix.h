@@ -17,8 +17,8 @@ std::string option_text(const std::string& key, const Json& value);
 // A strategy of a plan: dp(4), tp { 8, overlap = true }, sp(). `ways` and `options` may be empty.
 std::string entry_text(const std::string& name, const std::string& ways,
                        const std::string& options);
-// The same of an entry as a script has it, { plugin = "dp", ways = 4 }, for a text that is to be
-// written into a script: a function is function(…) … end.
+// Writes a plan's entry, { plugin = "dp", ways = 4 }, for users to copy into a script: dp(4). A
+// function is written as function(…) … end.
 std::string entry_text(const Json& entry);
 // dp(4) of one entry, { dp(2), tp(4) } of several, and of none "one rank".
 std::string mix_text(const std::vector<std::string>& entries);

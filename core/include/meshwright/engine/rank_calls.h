@@ -53,7 +53,7 @@ class RankCalls {
   std::int64_t last_ = -1, waits_ = -1;  // numbers; -1: none
   double since_ = 0;                     // seconds_now(), of either
   RankPlace::Call last_call_;            // kept, as its place may be taken again
-  std::string inside_;                   // of a plugin; empty: nothing
+  std::string inside_;                   // the plugin's call that runs; empty: none
   double limit_ = 0, entered_ = 0;       // its seconds, and since when
   bool ended_ = false, failed_ = false;
 };

@@ -80,9 +80,9 @@ struct DataCut {
 
 class RankView {
  public:
-  // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches
-  // of that size; 0: the graph's. `scratch`: of kernels on a device, which outlives
-  // this; null: as they are on this machine.
+  // Keeps a reference to the program. `batch`: the sequences of a microbatch over all ranks; 0: as
+  // many as the graph has. `scratch`: says what kernels allocate on a device, and outlives this;
+  // null: the kernels are this machine's.
   RankView(const Program& program, Coordinates at, std::int64_t batch = 0,
            const DeviceScratch* scratch = nullptr);
 

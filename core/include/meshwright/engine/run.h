@@ -57,10 +57,10 @@ struct RunSetup {
   int threads = 0;  // of one rank's ops; 0: the cores over the ranks
   std::shared_ptr<const Platform> platform = cpu_platform();  // what ranks compute on
   std::int64_t memory = 0;          // bytes that a rank may hold; 0: no limit
-  Ledger::LimitHint memory_hint;    // what to do if they do not suffice: for the ledger's message
+  Ledger::LimitHint memory_hint;    // advice for the ledger's error where `memory` does not suffice
   double timeout = 300;             // seconds that a collective waits for a rank
   std::vector<std::int64_t> trace;  // steps whose every instruction is timed; sorted
-  bool account = false;             // of these steps: where the seconds of instructions went
+  bool account = false;             // the traced steps say where their seconds went
   // What carries the ranks together; null: this process alone. A plan of one rank runs in each.
   Processes* processes = nullptr;
 

@@ -32,7 +32,7 @@ struct KernelTrial {
   int threads = 1;
   std::vector<Input> inputs = {};
   std::vector<at::ScalarType> outputs = {};
-  Sparse sparse = {};  // of the graph
+  Sparse sparse = {};  // Graph::sparse
 };
 
 // Runs the piece once, in a thread of its own, on operands of zeros: the bytes that it took at its
