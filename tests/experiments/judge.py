@@ -85,6 +85,9 @@ def of_train(facts, keys):
     if "check" in keys.named():  # whose memory is not booked
         return None
     said = f"{facts['peak_bytes']} for {predicted['peak_bytes']}: {facts['memory']}\n{predicted['memory']}"
+    for category, held in facts["memory"].items():
+        if category != "scratch" and held != max(stage[category] for stage in predicted["memory"]):
+            return failed(f"train: {category} are not those predicted", said)
     # What kernels take for themselves is tried before the run, and is about what they take in it.
     if abs(facts["peak_bytes"] - predicted["peak_bytes"]) > 0.02 * predicted["peak_bytes"] + 256:
         return failed("train: the peak is not the predicted one", said)

@@ -12,6 +12,9 @@ for _, precision in ipairs { "fp32", "fp64" } do
       steps = 1,
       precision = precision,
     }
+    for _, category in ipairs { "parameters", "gradients", "optimizer", "activations", "buffers", "host" } do
+      assert(run.memory[category] == run.predicted.memory[1][category], category)
+    end
     -- Eigenvectors are a library's kernel: what it takes for itself is tried before the run.
     assert(math.abs(run.peak_bytes - run.predicted.peak_bytes) <= 0.02 * run.peak_bytes,
       ("%d bytes, %d predicted"):format(run.peak_bytes, run.predicted.peak_bytes))
