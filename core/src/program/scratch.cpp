@@ -110,21 +110,24 @@ bool too_large(const KernelTrial& trial) {
   return cost.executed + 16 * elements_of(trial) > most_tried(trial.real);
 }
 
-// Halves the largest of the op's dims, and those that are as large, as the tokens of queries and of
-// keys are. False if none can be halved.
+// Halves the largest of the op's dims, and each dim that is as large over all ranks: a rank's own
+// tokens keep their places among the keys. False if none can be halved.
 bool halve(KernelTrial& trial) {
-  std::int64_t largest = 1;
-  std::vector<LocalDim> whole;  // no dim that lies in several runs
+  LocalDim largest;
+  for (const Dim dim : trial.op.space())
+    if (const LocalDim& local = trial.dims.at(dim); local.size > largest.size) largest = local;
+  if (largest.size < 2) return false;
   for (const Dim dim : trial.op.space()) {
-    const LocalDim& local = trial.dims.at(dim);
-    if (local.runs.empty()) whole.push_back(local);
-    if (local.runs.empty()) largest = std::max(largest, local.size);
-  }
-  if (largest < 2) return false;
-  for (LocalDim& local : whole) {
-    if (local.size != largest) continue;
-    if (local.global == local.size) local.global /= 2;
+    LocalDim local = trial.dims.at(dim);
+    if (local.global != largest.global || local.size < 2) continue;
+    local.global /= 2;
+    local.offset /= 2;
     local.size /= 2;
+    if (!local.runs.empty()) local.size = 0;
+    for (Range& run : local.runs) {
+      run = {run.offset / 2, std::max<std::int64_t>(run.size / 2, 1)};
+      local.size += run.size;
+    }
     trial.dims.set(local);
   }
   return true;
