@@ -37,10 +37,9 @@ void sort_by(std::vector<RunRow>& rows, const std::string& key, bool reverse) {
   const std::string head = key.substr(0, key.find_first_of(".["));
   const auto& known = row_fields();
   if (std::find(known.begin(), known.end(), head) == known.end()) {
-    const std::string near = did_you_mean(head, known);
     throw Error(Stage::options, "sort.field", "",
                 fmt::format("--sort {}: a run has no field {}", key, quote(head)),
-                near.empty() ? "there are: " + join(known) : near);
+                nearest_or_all(head, known));
   }
   std::vector<std::pair<std::optional<Json>, RunRow>> keyed;
   for (RunRow& row : rows) {

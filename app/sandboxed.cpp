@@ -84,7 +84,7 @@ void open_devices(Sandbox& sandbox) {
     if (std::find(there.begin(), there.end(), name) == there.end())
       throw Error(Stage::script, "usage.value", "",
                   fmt::format("--sandbox-device {}: no plugin's file is named {}.so", name, name),
-                  "there are: " + join(there));
+                  nearest_or_all(name, there));
     try {
       const auto platform = make_by_default<Platform>(plugins.find(Kind::device, name));
       platform->load();

@@ -51,8 +51,10 @@ for _, form in ipairs(forms) do
   local e = experiment(plan, longest(plan))
   e.memory, e.log = limit .. "MiB", "runs/long_context-{name}.h5"
   local tokens, run = e.data.sequence, quiet(mw.train(e))
-  print(("  %-17s %7d %11.2f %11.2f %18.2f %10.2f %6.2f"):format(name, tokens, run.peak_bytes / 2 ^ 20,
-        run.predicted.memory[1].peak / 2 ^ 20, run.memory.activations / 2 ^ 20, run.step_seconds, run.losses[1]))
+  local memory = run.predicted.memory[1]        -- "~": kernels too large to be tried, so scratch is an estimate
+  local predicted = (memory.scratch_basis == "estimated" and "~" or "") .. ("%.2f"):format(memory.peak / 2 ^ 20)
+  print(("  %-17s %7d %11.2f %11s %18.2f %10.2f %6.2f"):format(name, tokens, run.peak_bytes / 2 ^ 20, predicted,
+        run.memory.activations / 2 ^ 20, run.step_seconds, run.losses[1]))
   bars[#bars + 1] = { name, tokens, run.status == "done" and tokens or 0 }
 end
 print("chart: " .. mw.bar_chart { file = "runs/long_context.html", unit = "tokens", series = { "predicted", "run" },

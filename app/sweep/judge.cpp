@@ -69,11 +69,9 @@ void check_like(const std::vector<Cell>& cells, const std::string& like, const c
   if (std::find(known.begin(), known.end(), like) != known.end()) return;
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
-  const std::string near = did_you_mean(like, known);
-  if (known.size() > 12) known.resize(12);
   throw Error(Stage::options, "sweep.like", key,
               fmt::format("{}: no cell and no value of an axis is called {}", key, quote(like)),
-              near.empty() ? "there are: " + join_quoted(known) : near);
+              nearest_or_all(like, known));
 }
 
 void forget_judgement(Json& result) {

@@ -458,11 +458,9 @@ Report make_report(const ReportInput& input) {
                                              [](const ReportGroup& g) { return g.baseline < 0; })) {
     std::vector<std::string> names;
     for (const ReportGroup& g : found.groups) names.push_back(g.name);
-    const std::string near = did_you_mean(input.baseline, names);
-    if (names.size() > 12) names.resize(12);
     throw Error(Stage::options, "usage.value", "",
                 fmt::format("--baseline {}: no mix or cell is called that", input.baseline),
-                near.empty() ? "there are: " + join(names) : near);
+                nearest_or_all(input.baseline, names));
   }
   const std::string title = page_text(title_of(input, runs), 120);
   Report report;

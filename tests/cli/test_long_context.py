@@ -15,14 +15,18 @@ class LongContext(ProgramCase):
         (self.folder / ".deps").symlink_to(SOURCE / ".deps")
         done = self.call("run", SOURCE / "scripts/long_context.lua")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        found = re.findall(r"(?m)^  (\S.*?) +(\d+) +([\d.]+) +([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+$", done.stdout)
+        found = re.findall(r"(?m)^  (\S.*?) +(\d+) +([\d.]+) +(~?[\d.]+) +[\d.]+ +[\d.]+ +[\d.]+$", done.stdout)
         self.assertEqual([name for name, *_ in found], FORMS)
         tokens = {name: int(count) for name, count, *_ in found}
         for name, _, peak, predicted in found:
             with self.subTest(name):
-                self.assertEqual(peak, predicted)
+                near = float(predicted.strip("~"))
+                if "~" in predicted:  # an estimate, of scratch alone
+                    self.assertAlmostEqual(float(peak), near, delta=0.08 * near)
+                else:
+                    self.assertEqual(peak, predicted)
                 self.assertLessEqual(float(peak), LIMIT)
-                self.assertGreater(float(peak), 0.97 * LIMIT)  # 64 tokens more would not fit
+                self.assertGreater(near, 0.97 * LIMIT)  # 64 tokens more would not fit
                 self.assertEqual(tokens[name] % 64, 0)
         for name in FORMS[1:]:
             self.assertGreater(tokens[name], 2 * tokens["one rank"])

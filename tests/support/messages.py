@@ -486,7 +486,8 @@ MESSAGES = {
                     r"--communicator threads: \d+ processes that nothing connects would each run all of the script, .* "
                     r"\[leave --communicator out, .*",
                     r"--communicator \w+: there is no communicator \".*\" \[(did you mean \"\w+\"\?|there are .*; others by --plugin-path)\]",
-                    r"--sandbox-device \w+: there is no device \"\w+\" \[(did you mean \"\w+\"\? )?devices: cpu, .*\]",
+                    r"--sandbox-device \w+: no plugin's file is named \w+\.so \[(did you mean \"\w+\"\?|there are: .*)\]",
+                    r"--sandbox-device \w+: there is no device \"\w+\" \[.*devices: cpu, .*\]",
                     r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
                     r"--kinds \S+: there is no fault of that name \[(did you mean .*|there are .*)\]",
                     r"--kinds \S+: .* \[leave it out, or change the plan or --processes\]",

@@ -115,6 +115,16 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return fmt::format("did you mean {}? {} is {}", quote(near), word, text);
 }
 
+std::string nearest_or_all(const std::string& word, const std::vector<std::string>& candidates) {
+  if (std::string near = did_you_mean(word, candidates); !near.empty()) return near;
+  constexpr std::size_t most_shown = 12;
+  const std::size_t shown = std::min(candidates.size(), most_shown);
+  const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(shown);
+  const std::string more =
+      shown == candidates.size() ? "" : fmt::format(", and {} more", candidates.size() - shown);
+  return "there are: " + join({candidates.begin(), end}) + more;
+}
+
 std::string format_number(double value) {
   return fmt::format("{}", value);
 }

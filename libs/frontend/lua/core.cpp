@@ -479,10 +479,9 @@ int core_unknown(lua_State* lua) {
   const std::string key = luaL_tolstring(lua, 1, nullptr);
   std::vector<std::string> known;
   for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());
-  const std::string near = did_you_mean(key, known);
   throw Error(Stage::script, "script.unknown", "",
               told ? lua_tostring(lua, 3) : fmt::format("there is no mw.{}", key),
-              near.empty() ? "there are: " + join(known) : near);
+              nearest_or_all(key, known));
 }
 
 }  // namespace

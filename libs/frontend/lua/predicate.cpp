@@ -150,11 +150,10 @@ Predicate::Answer Predicate::operator()(const Json& row) {
   if (status == LUA_OK) return lua_toboolean(lua, -1) != 0 ? Answer::yes : Answer::no;
   if (state.unknown) {
     const std::vector<std::string> names(state.fields.begin(), state.fields.end());
-    const std::string near = did_you_mean(*state.unknown, names);
     throw Error(Stage::options, "where.field", "",
                 fmt::format("{} {}: a run has no field {}", state.asked_by, state.text,
                             quote(*state.unknown)),
-                near.empty() ? "there are: " + join(names) : near);
+                nearest_or_all(*state.unknown, names));
   }
   if (state.lacked) return Answer::lacks;
   throw Error(

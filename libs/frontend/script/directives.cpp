@@ -103,11 +103,10 @@ class DirectiveReader {
       directive.kind = static_cast<Directive::Kind>(found - kinds().begin());
       return true;
     }
-    const std::string near = did_you_mean(kind, kinds());
     problems_.add(Stage::options, "option.value", path_,
                   kind.empty() ? fmt::format("{}: a directive begins with its name", path_)
                                : fmt::format("{}: there is no directive {}", path_, quote(kind)),
-                  near.empty() ? "there are: " + join(kinds()) : near);
+                  nearest_or_all(kind, kinds()));
     return false;
   }
 

@@ -103,8 +103,7 @@ std::string wrong_word(const std::string& fact, const std::string& wanted, std::
   const std::vector<std::string>& words = words_of(fact);
   const auto fits = [&](const std::string& word) { return matches_text(wanted, word); };
   if (words.empty() || std::any_of(words.begin(), words.end(), fits)) return "";
-  const std::string near = did_you_mean(wanted, words);
-  hint = near.empty() ? "there are: " + join(words) : near;
+  hint = nearest_or_all(wanted, words);
   return fmt::format("there is no {} {}", fact, quote(wanted));
 }
 
@@ -219,10 +218,9 @@ void InstructionFilter::read(const std::string& fact, const Json& wanted, const 
   std::vector<std::string> known = names_of_facts();
   if (std::find(known.begin(), known.end(), fact) == known.end()) {
     known.emplace_back("through");
-    const std::string near = did_you_mean(fact, known);
     problems.add(Stage::options, "option.unknown", key,
                  fmt::format("{}: an instruction has no {}", path, fact),
-                 near.empty() ? "there are: " + join(known) : near);
+                 nearest_or_all(fact, known));
     return;
   }
   std::string hint = is_number(fact)

@@ -42,10 +42,9 @@ std::vector<std::string> names_of(const Values& values, const char* key,
       names.push_back(name.get<std::string>());
       continue;
     }
-    std::string near = name.is_string() ? did_you_mean(name.get<std::string>(), known) : "";
     problems.add(Stage::options, "option.value", path,
                  fmt::format("{}: got {}", path, describe(name)),
-                 near.empty() ? "there are: " + join(known) : near);
+                 nearest_or_all(name.is_string() ? name.get<std::string>() : "", known));
   }
   return names;
 }

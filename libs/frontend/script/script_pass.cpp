@@ -193,10 +193,9 @@ void PassTable::read_segments(const std::string& path, Problems& problems) {
       segments_.push_back(kind);
       continue;
     }
-    const std::string near = did_you_mean(kind, kinds);
     problems.add(Stage::options, "option.value", path + ".segments",
                  fmt::format("{}.segments: there is no segment {}", path, kind),
-                 near.empty() ? "there are: " + join(kinds) : near);
+                 nearest_or_all(kind, kinds));
   }
 }
 

@@ -24,6 +24,8 @@ std::string readable(std::string_view text);
 std::string readable_line(std::string_view text);
 // "did you mean \"ways\"?"; empty if no candidate is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
+// The same; if no candidate is near, "there are: a, b, c", with the first twelve of them.
+std::string nearest_or_all(const std::string& word, const std::vector<std::string>& candidates);
 // The shortest text that reads back as `value`: 0.1, 3, 1e-08.
 std::string format_number(double value);
 // 1 -> "1 option", 3 -> "3 options".
