@@ -31,6 +31,10 @@ const CommandOf<ScriptArguments> bench_prediction_command{
       command.add_flag_callback(
           "--rows", [&a] { a.words.emplace_back("rows"); }, "each row too");
       command.add_flag_callback(
+          "--ablate", [&a] { a.words.emplace_back("ablate"); },
+          "in place of tables, stacks and clusters are named: what each key of them moves, if it "
+          "is left out");
+      command.add_flag_callback(
           "--json", [&a] { a.words.emplace_back("json"); }, "a line of JSON a row");
       command.footer("Example: meshwright bench prediction korthikanti5 --rows");
     },

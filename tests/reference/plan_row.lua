@@ -18,12 +18,21 @@ local function both(one, other)
   return all
 end
 
+-- `changes.without` names a key that is taken out: { "stack", "host" }, { "cluster", "node", "latency" }.
 local function machine(row, ranks, changes)
-  return mw.cluster(row.cluster, {
+  local described = {
+    cluster = mw.cluster(row.cluster, {
       nodes = (ranks + 7) // 8, device = both(row.device, changes[device_of[row.cluster]]),
       node = changes.node or {}, network = both(row.network, changes.network),
     }),
-    mw.stack(row.stack, both(row.software, changes[row.stack]))
+    stack = mw.stack(row.stack, both(row.software, changes[row.stack])),
+  }
+  if changes.without then
+    local within, last = described, #changes.without
+    for k = 1, last - 1 do within = within[changes.without[k]] end
+    within[changes.without[last]] = nil
+  end
+  return described.cluster, described.stack
 end
 
 return function(row, changes)

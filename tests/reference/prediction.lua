@@ -3,8 +3,9 @@
 -- published. Arguments: names of tables (all if none is given), "rows" for each row, "json" for a
 -- line of JSON a row, every=5 for a fifth of each long table, and changes for fits: of a device or
 -- a stack, such as h100.gemm=0.62 or megatron-core.hidden_model=0.6, and of every cluster's node or
--- network, such as network.share=0.9. The word "measured" alone prints what was measured under each
--- stack, as clusters/software/measured.lua has it.
+-- network, such as network.share=0.9. The word "ablate" asks what each key of the stacks and
+-- clusters that are named, or of all, moves (ablate.lua). The word "measured" alone prints what was
+-- measured under each stack, as clusters/software/measured.lua has it.
 local mw      = require "meshwright"
 local folder  = arg[0]:match "^(.*)/" or "."
 local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
@@ -31,7 +32,7 @@ end
 
 -- --- What is asked for ---
 
-local wanted, changes, each, json, any, every = {}, {}, false, false, false, 1
+local wanted, changes, each, json, any, ablate, every = {}, {}, false, false, false, false, 1
 for _, word in ipairs(arg) do
   local of, key, value = word:match "^([%w%-]+)%.([%w_]+)=(.+)$"
   if of then
@@ -43,6 +44,8 @@ for _, word in ipairs(arg) do
     each = true
   elseif word == "json" then
     json = true
+  elseif word == "ablate" then
+    ablate = true
   else
     wanted[word], any = true, true
   end
@@ -213,6 +216,11 @@ add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 for _, table_ in ipairs(aside(csv)) do
   table_.aside = true
   tables[#tables + 1] = table_
+end
+
+if ablate then
+  dofile(folder .. "/ablate.lua")(mw, tables, plan_of, wanted)
+  return
 end
 
 if wanted.measured then

@@ -1,0 +1,108 @@
+-- What `meshwright bench prediction --ablate` does: takes each key of each stack and cluster out of
+-- its description, as if the file did not have it, and plans rows of the published tables without
+-- it, one after the other, until a step or the reported memory moves by 0.3 %. A key that moves
+-- none earns no place. Of the rows of a stack or a cluster so many are planned, spread over all.
+local most_rows, moved = 24, 0.003
+-- What names a description, or tells of it, and prices nothing.
+local names = { name = true, kind = true, changed = true, fitted = true, runs = true, measured = true, ["$at"] = true }
+
+-- The rows by the name of what they are planned with.
+local function rows_by(field, tables)
+  local of, order = {}, {}
+  for _, table_ in ipairs(tables) do
+    for _, row in ipairs(table_.rows()) do
+      local name = row[field]
+      if not of[name] then
+        of[name] = {}
+        order[#order + 1] = name
+      end
+      table.insert(of[name], row)
+    end
+  end
+  table.sort(order)
+  return of, order
+end
+
+-- The first, the one in the middle, those at quarters, and so on: rows that differ come first.
+local function spread(rows)
+  local order, seen, step = {}, {}, #rows
+  while #order < math.min(most_rows, #rows) do
+    for i = 1, #rows, math.max(1, math.floor(step)) do
+      if not seen[i] and #order < most_rows then
+        seen[i] = true
+        order[#order + 1] = rows[i]
+      end
+    end
+    step = step / 2
+  end
+  return order
+end
+
+-- The paths of the keys of a description: { "node", "latency" }.
+local function keys_of(description, within, found)
+  found = found or {}
+  for key, value in pairs(description) do
+    if type(key) == "string" and not (names[key] and #(within or {}) == 0) and key ~= "name" then
+      local path = { table.unpack(within or {}) }
+      path[#path + 1] = key
+      found[#found + 1] = path
+      local nested = type(value) == "table" and #value == 0 and #path == 1 and key ~= "ops"
+      if nested then
+        table.remove(found)
+        keys_of(value, path, found)
+      end
+    end
+  end
+  table.sort(found, function(a, b) return table.concat(a, ".") < table.concat(b, ".") end)
+  return found
+end
+
+local function change(before, after)
+  local most = 0
+  for _, field in ipairs { "step_seconds", "reported_bytes" } do
+    most = math.max(most, math.abs(after[field] / before[field] - 1))
+  end
+  return most
+end
+
+-- How far the key moves the row that it moves most of those that were looked at; why there is no
+-- plan without it.
+local function ablate(rows, what, path, plan_of, base)
+  local most, where = 0, nil
+  for _, row in ipairs(rows) do
+    base[row] = base[row] or plan_of(row, {})
+    local good, without = pcall(plan_of, row, { without = { what, table.unpack(path) } })
+    if not good then
+      if tostring(without):find "interrupted" then error(without, 0) end
+      return nil, tostring(without):match "^[^\n]*"
+    end
+    local by = change(base[row], without)
+    if by > most then most, where = by, row end
+    if most >= moved then break end
+  end
+  return most, where
+end
+
+return function(mw, tables, plan_of, wanted)
+  print(("%-9s %-18s %-28s %9s  %s"):format("of", "name", "key", "moves", "row"))
+  local all, useless = {}, {}
+  for _, what in ipairs { "stack", "cluster" } do
+    local rows_of, order = rows_by(what, tables)
+    for _, name in ipairs(order) do
+      local rows, base = spread(rows_of[name]), {}
+      for _, path in ipairs(not next(wanted) and keys_of(mw[what](name)) or wanted[name] and keys_of(mw[what](name)) or {}) do
+        local key = what .. " " .. table.concat(path, ".")
+        local by, row = ablate(rows, what, path, plan_of, base)
+        all[key] = all[key] or by == nil or by >= moved
+        print(("%-9s %-18s %-28s %9s  %s"):format(what, name, table.concat(path, "."),
+          by and ("%.2f %%"):format(100 * by) or "required", by and (row and row.name or "none") or row))
+      end
+    end
+  end
+  for key, good in pairs(all) do
+    if not good then useless[#useless + 1] = key end
+  end
+  table.sort(useless)
+  print(#useless == 0 and "each key moves a published row by 0.3 % or more"
+    or "move no published row by 0.3 %: " .. table.concat(useless, ", "))
+end
