@@ -12,8 +12,8 @@
 namespace mw {
 namespace {
 
-// Bytes that a rank reads and writes where thread ranks carry a transfer out, each of all its
-// inputs read once and each of all its outputs written once, over all ranks.
+// The least bytes that one rank reads and writes when thread ranks carry out the transfer: each
+// input is read once, and each output is written once.
 double copied_bytes(const Transfer& transfer) {
   const auto payload = static_cast<double>(transfer.payload * transfer.times);
   switch (transfer.op) {
@@ -25,22 +25,22 @@ double copied_bytes(const Transfer& transfer) {
       return 2 * payload;
     case Collective::reduce_scatter:
       return payload * (1 + 1.0 / transfer.ways);
-    case Collective::recv:  // the sender's copy
+    case Collective::recv:  // counted for the sender, which copies
     case Collective::barrier:
       return 0;
   }
   return 0;
 }
 
-// For each instruction the share of its time in which the rank's thread had a core, as far as it is
-// known: a stretch of instructions that waits for nobody says it at its end.
+// For each instruction, the share of its time in which the rank's thread had a core; 1: unknown. It
+// is measured over stretches of instructions. `away`: adds the seconds without a core.
 std::vector<double> core_shares(const std::vector<InstructionTime>& times, double& away) {
   std::vector<double> shares(times.size(), 1);
   std::size_t first = 0;
   double began = 0;
   for (std::size_t n = 0; n < times.size(); ++n) {
     const InstructionParts& parts = times[n].parts;
-    // What the system was asked between two instructions belongs to the first one.
+    // The time between two instructions counts for the first one.
     const double until = n + 1 < times.size() ? times[n + 1].start : times[n].end;
     const double wall = until - began;
     if (parts.away > 0 && wall > 0) {
@@ -99,7 +99,7 @@ void AccountRows::take_product(const Instruction& i, const RankView& view, doubl
   const ProductName product = product_of(view, i);
   const Cost& cost = view.cost(i.op, i.piece, i.part());
   AccountRow& row = add({"products", product.name, product.shape}, seconds);
-  // Experts work on other rows than the program supposes.
+  // Experts may work on more or fewer rows than the program assumes.
   const Op& op = program_.graph->ops()[static_cast<std::size_t>(i.op)];
   const bool sparse = program_.graph->sparse.has(op.inputs[0].dims) && report_.rows_share > 0;
   const double share = sparse ? report_.rows_share : 1;
@@ -130,7 +130,7 @@ void AccountRows::take_sent(const Instruction& i, const RankView& view,
   if (parts.sent > 0) add({"waits", name, ""}, parts.sent - parts.copied);
 }
 
-// What an instruction does that is no op's kernel: it moves bytes, or it is the engine's own.
+// Accounts for time outside of op kernels: copies of operands, or the engine's own work.
 void AccountRows::take_rest(const Instruction& i, const RankView& view, double seconds) {
   if (i.runs_op()) {
     double bytes = 2 * static_cast<double>(view.copied_operands(i));
@@ -205,7 +205,7 @@ std::vector<AccountRow> AccountRows::rows(std::int64_t step) {
   const std::vector<double> shares = core_shares(times, away);
   for (std::size_t n = 0; n < times.size(); ++n) take(times[n], shares[n]);
   if (away > 0) add({"no core", "other ranks or programs had it", ""}, away);
-  // All else of the step is between kernels and calls.
+  // The rest of the step's seconds passed between kernels and transfers.
   double engine = report_.account.step;
   for (const auto& [key, row] : rows_) engine -= row.seconds;
   engine -= report_.account.watched + report_.account.tracing;

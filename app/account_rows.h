@@ -1,5 +1,5 @@
-// Makes of the times of a traced step's instructions the rows of its account, which say where the
-// seconds of each rank went and what the machine takes for the same work.
+// Turns the instruction times of a traced step into the rows of its account: where the seconds of
+// each rank went, and what the machine takes for the same work alone.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace mw {
 
 class AccountRows {
  public:
-  // The rows are one rank's. What is given outlives this. `copies_known`: whether ranks are threads
-  // that copy in their own time, so that waits and copies are told apart.
+  // All rows are of the report's rank. The arguments outlive this. `copies_known`: whether ranks
+  // are threads whose copies are timed, so that waits and copies are told apart.
   AccountRows(const Plan& plan, const RankReport& report, const AloneTimes& alone,
               bool copies_known);
 
@@ -34,7 +34,7 @@ class AccountRows {
   void take_sent(const Instruction& i, const RankView& view, const InstructionParts& parts);
   void take_rest(const Instruction& i, const RankView& view, double seconds);
   void take_beside();
-  // Adds to a row: seconds of a call, bytes in so many passes, what the machine takes for them.
+  // Adds a call and its seconds to the row of the key, which is made if it is missing.
   AccountRow& add(const Key& key, double seconds);
   void add_memory(const std::string& name, double seconds, double bytes);
 
@@ -45,7 +45,7 @@ class AccountRows {
   const RankViews views_;
   std::map<Key, AccountRow> rows_;
   std::map<const Instruction*, std::vector<Instruction>> rings_;
-  std::map<int, std::string> names_;  // of transfers, by pending
+  std::map<int, std::string> names_;  // names of transfers that were begun, by pending
   Footprint footprint_;
 };
 

@@ -1,5 +1,5 @@
-// Calls the kernels of a run's products with operands of their own, and copies buffers of many
-// sizes, on one rank and on all at once.
+// Measures kernels of a run's products on made-up operands, and copies of buffers of many sizes, on
+// one rank and on all at once.
 #include "app/alone.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@
 
 namespace mw {
 
-// One of a run's products: where an instruction of it stands.
+// A distinct product of the run, with an instruction that computes it and where that runs.
 struct AloneTimes::Product {
   ProductName name;
   const Plan* plan = nullptr;
@@ -36,7 +36,8 @@ namespace {
 
 const std::string measured_label = "products and copies alone";
 
-// Seconds of a core, where kernels have no other threads: what other programs take does not count.
+// Measures core seconds where kernels use one CPU thread, so that other programs do not count, and
+// else wall seconds.
 class Stopwatch {
  public:
   explicit Stopwatch(at::Device device)
@@ -50,7 +51,7 @@ class Stopwatch {
   }
   // Seconds of one call: the median of batches that take long enough to be timed.
   double seconds_of(double budget, const std::function<void()>& call) const {
-    // An accelerator that has rested begins at a low clock.
+    // An idle accelerator starts at a low clock rate.
     constexpr double warm = 0.02;
     double began = now();
     do call();
@@ -89,7 +90,7 @@ std::vector<std::int64_t> operand_shape(const Graph& graph, const LocalDims& dim
   return shape;
 }
 
-// The product as an instruction calls it, with operands of its own.
+// A product as an instruction calls it, on operands that are made up for the measurement.
 class Call {
  public:
   Call(const RankView& view, const Instruction& i, at::TensorOptions options)
@@ -102,7 +103,7 @@ class Call {
       whole_.inputs.push_back(operand(whole_.dims, k));
       call_.inputs.push_back(operand(call_.dims, k));
     }
-    // What a later ring step, or the way back, reads.
+    // Later ring steps and backward pieces read what a forward leaves.
     if (i.ring_step > 0 || i.piece != Piece::forward) {
       op_.type->forward(op_, whole_);
       call_.outputs = whole_.outputs;
@@ -148,7 +149,7 @@ class Call {
     if (!sparse.has(x)) return call;
     const std::int64_t groups = dims.at(sparse.dims.front()).size;
     const std::int64_t rows = operand_shape(*program_.graph, dims, x)[0];
-    for (std::int64_t g = 0; g < groups; ++g)  // supposing that experts are chosen evenly
+    for (std::int64_t g = 0; g < groups; ++g)  // as if tokens chose experts evenly
       call.rows.push_back(rows * (g + 1) / groups - rows * g / groups);
     return call;
   }
@@ -159,7 +160,7 @@ class Call {
       return at::zeros(shape, options_.dtype(at::kLong));
     return filled(at::empty(shape, options_));
   }
-  // With numbers that differ from each other: what a device takes for zeros is less.
+  // Fills a tensor with varied numbers, as a device may be faster on zeros.
   static at::Tensor filled(const at::Tensor& like) {
     return at::arange(like.numel(), like.options().dtype(at::kFloat))
         .remainder_(251)
@@ -223,7 +224,7 @@ AloneTimes::AloneTimes(std::vector<const Plan*> plans) : plans_(std::move(plans)
 
 AloneTimes::~AloneTimes() = default;
 
-// The same list in every process, as the ranks of all meet once for each.
+// The same list in every process, as all ranks meet once for each product.
 void AloneTimes::find_products(const Plan& plan) {
   const auto known = [&](const ProductName& name) {
     return std::any_of(products_.begin(), products_.end(),
@@ -237,7 +238,7 @@ void AloneTimes::find_products(const Plan& plan) {
       const RankView& view = views.of_kind(kind);
       each_instruction(program, [&](const Instruction& i) {
         if (!is_product(program, i) || !view.runs(i)) return;
-        // Ops that are alike cost alike, but in ring steps: causal blocks lie elsewhere.
+        // Like ops have the same products. Ring steps differ, as their causal blocks do.
         if (!seen.emplace(view.like(i.op), i.piece, i.part(), kind).second) return;
         ProductName name = product_of(view, i);
         if (known(name)) return;
@@ -268,7 +269,8 @@ void AloneTimes::begin(RankRun& rank) {
         const Call call(views.of(product.microbatch), product.instruction,
                         at::TensorOptions().device(rank.device()));
         seconds = watch.seconds_of(0.03, [&] { call.run(product.instruction.piece); });
-      } catch (const std::exception&) {  // an op that needs more than operands: it says so as NaN
+        // the op needs more than operands: its seconds stay not_known
+      } catch (const std::exception&) {
       }
     }
     measure_copies(rank);
@@ -277,8 +279,8 @@ void AloneTimes::begin(RankRun& rank) {
   rank.ledger().clear_step(sent);
 }
 
-// Buffers that are as large as what a pass reads and writes, passed over and over: those that fit a
-// cache stay there. As many ranks at once as have a core.
+// Measures copies and triads whose buffers together have `bytes`, over and over, so that small
+// buffers stay in a cache. First on rank 0 alone, then on as many ranks at once as have a core.
 void AloneTimes::measure_copies(RankRun& rank) {
   const int ranks = rank.program().mesh.size();
   const int cores = std::max(1, core_count() / std::max(1, at::get_num_threads()));
@@ -314,7 +316,7 @@ double AloneTimes::product_seconds(const ProductName& product) const {
   return found == seconds_.end() ? not_known : found->second;
 }
 
-// At the rate of the measured size next above, or of the largest.
+// Uses the rate of the next larger measured size, or that of the largest.
 double AloneTimes::copy_seconds(double bytes) const {
   int most = 1;
   for (const BandwidthRow& row : bandwidths_) most = std::max(most, row.ranks);

@@ -1,5 +1,5 @@
-// What the machine takes for the work of a run when nothing else runs: each matrix product of its
-// steps alone, and copies of many sizes. The limit that an account of a step is held to.
+// Measures what a run's work takes on this machine when nothing else runs: each matrix product of
+// its steps, and copies of many sizes. Accounts of steps are compared with these seconds.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,34 @@
 
 namespace mw {
 
-// Whether the instruction computes a product: an op whose work is one, or attention.
+// Whether the instruction runs an op that is a matrix product or attention.
 bool is_product(const Program& program, const Instruction& i);
 
-// An instruction's product: "linear dgrad", and its operands' local shapes, "512x128, 352x128".
+// The name of an instruction's product, "linear dgrad", and the local shapes of its first two
+// operands, "512x128, 352x128".
 struct ProductName {
   std::string name, shape;
-  double flops = 0;  // what tells blocks of attention apart that have like operands
+  double flops = 0;  // tells apart attention blocks whose operands have the same shapes
   friend auto operator<=>(const ProductName&, const ProductName&) = default;
 };
 ProductName product_of(const RankView& view, const Instruction& i);
 
-// Measures before the first step, with the threads and the device of a rank, while others wait.
+// Measures before the first step, with the threads and the device of a rank. Products are measured
+// on rank 0, while the other ranks wait.
 class AloneTimes : public RunObserver {
  public:
-  // The plans outlive this; each rank's products are looked for in all of them.
+  // The plans outlive this. The products of all their ranks are measured.
   explicit AloneTimes(std::vector<const Plan*> plans);
   ~AloneTimes() override;
 
   void begin(RankRun& rank) override;
   std::string name() const override { return "account"; }
 
-  // Seconds of one call, in the process of rank 0 once it has begun; NaN: it cannot be made alone.
+  // Seconds of one call of the product; NaN if it was not measured or cannot be run alone. Known in
+  // the process of rank 0, after begin().
   double product_seconds(const ProductName& product) const;
-  // Seconds in which a rank reads and writes so many bytes, over and over, while all ranks do.
+  // Seconds in which a rank reads and writes so many bytes in all, over and over, while the other
+  // ranks do so too.
   double copy_seconds(double bytes) const;
   const std::vector<BandwidthRow>& bandwidths() const { return bandwidths_; }
 

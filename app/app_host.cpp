@@ -101,8 +101,8 @@ void check_what_if(const Json& asked, const Json& table, Catalog& catalog) {
   }
 }
 
-// Every problem of all of them at once; keys of two begin with "a." and "b.", and the second's
-// messages say so.
+// Reads all experiments and throws their problems together. If there are two, keys begin with "a."
+// or "b.", and messages about the second with "b: ".
 std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadContext& context) {
   std::vector<Experiment> read;
   Problems problems;
@@ -166,8 +166,8 @@ std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
   return names;
 }
 
-// Trainings behind a script's sweep belong to it. One before the first sweep may be all that the
-// script asks for, which whoever asks for sweeps does not mean.
+// For the command sweep: throws if the first training comes before any mw.sweep, as the script may
+// have none.
 void AppHost::refuse_without_sweep() const {
   if (std::count(tried_.begin(), tried_.end(), "sweep") > 0) return;
   throw Error(
@@ -185,7 +185,7 @@ void AppHost::set_script(const ScriptText& script) {
 ReadContext AppHost::context_with(const CallFunction& function) {
   ReadContext context;
   context.catalog = &plugins_;
-  // Where a person who reads the script would look: here, beside the script, one folder up.
+  // Data is looked for in the current folder, beside the script, and one folder above it.
   context.roots = {"."};
   if (!folder_.empty()) {
     context.roots.push_back(folder_);
@@ -197,7 +197,7 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
-  take_plugin_faults();  // those that an earlier verb has left belong to no result
+  take_plugin_faults();  // drops the faults that an earlier verb has left
   try {
     return answer(verb, experiments, function);
   } catch (const Error& error) {
@@ -224,7 +224,8 @@ Json AppHost::answer(const std::string& verb, const std::vector<Json>& experimen
   ReadContext context = context_with(function);
   const bool runs = verb != "plan" && verb != "prove" && verb != "search" && verb != "what_if";
   context.for_cluster = !runs;
-  // `compare` looks for faults, `prove` tells of them itself, and `search` has no plan yet.
+  // Plans are left unchecked where `compare` looks for faults or `prove` reports them, and for
+  // `search`, which has no plan yet.
   const bool proves = verb == "prove" || (options_.proves_plans && verb == "plan");
   context.unchecked = verb == "compare" || proves || verb == "search" || options_.instead;
   if (options_.instead && !runs) options_.instead({});
@@ -258,7 +259,7 @@ Json AppHost::answer(const std::string& verb, const std::vector<Json>& experimen
   const bool right = verdict == "equal" ||
                      (verdict.is_string() && verdict.get<std::string>().starts_with("proved"));
   if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
-  // Otherwise the text says it, at its end.
+  // Unless quiet, the result's text ends with the reason.
   if (status == "failed" && output_.quiet() && result.contains("reason") &&
       result["reason"].is_string())
     output_.warn("error: " + result["reason"].get<std::string>());
@@ -270,7 +271,7 @@ Json AppHost::answer(const std::string& verb, const std::vector<Json>& experimen
   return result;
 }
 
-// Under `prove` a script goes on with what it planned, and shows the proof instead.
+// Under the command prove, mw.plan returns the plan with the proof's text.
 Json AppHost::proved_beside(const RunRequest& asked, const RunSetup& setup, Json plan) {
   const Json proof = run_prove(asked, setup, options_.strict);
   called_.insert("prove");
@@ -306,7 +307,7 @@ Json AppHost::search(const Json& table, const ReadContext& context) {
 Json AppHost::what_if(Json table, const ReadContext& context) {
   const Json asked = table.value(what_if_key, Json::array());
   table.erase(what_if_key);
-  knobs_of(asked, table, plugins_);  // what is wrong with these is said first
+  knobs_of(asked, table, plugins_);  // throws for wrong knobs before the experiment is read
   Json result = run_what_if(table, asked, context, read_experiment(table, context));
   called_.insert("what_if");
   give(result);
@@ -372,8 +373,8 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   return result;
 }
 
-// In a cell's process: a training of the script that is not the cell's own. Its run file is there,
-// and is that of the process which started this one.
+// In a cell's process: a training that is not the cell's. It writes no files, as the process that
+// started this one has written them.
 Json AppHost::train_beside(Experiment experiment) {
   const std::string log = experiment.log;
   experiment.log.clear();
@@ -385,8 +386,8 @@ Json AppHost::train_beside(Experiment experiment) {
   return result;
 }
 
-// The second experiment stands in the call, or, where every mw.train is one of two,
-// in the call after it.
+// mw.compare gives both experiments in one call. Under the command compare, each mw.train gives
+// one, and the first waits for the second.
 Json AppHost::compare(const std::vector<Experiment>& given) {
   if (given.size() == 2) return run_compare({given[0], given[0]}, {given[1], given[1]}, output_);
   if (compared_++ == 0) {
@@ -446,13 +447,13 @@ Json AppHost::load(const std::string& path, const std::string& folder) {
   const RunSet set = find_runs({found});
   const bool is_file = !fs::is_directory(found, error);
   if (is_file || (set.runs.size() == 1 && set.runs.front().sweep.empty())) {
-    find_run(found);  // refuses one that cannot be read
+    find_run(found);  // throws if the run cannot be read
     return loaded_run(set.runs.front());
   }
   Json list = Json::array();
   for (const RunEntry& entry : set.runs) {
     list.push_back(loaded_run(entry));
-    list.back()["text"] = line_of(list.back());  // of many, a line each
+    list.back()["text"] = line_of(list.back());  // in a list, the text of a run is one line
   }
   return list;
 }

@@ -22,13 +22,13 @@ namespace chaos {
 class Agent;
 }
 
-// Every function of `mw` that makes a table: what is built in and has options.
+// All functions of `mw` that make a table for something built in, such as a model.
 std::vector<Constructor> all_constructors();
 
 inline constexpr const char* what_to_do_with_caught =
     "print what pcall returned beside false, or call it without pcall";
 
-// How verbs are done, and what is shown of their results, as the command line has it.
+// What the command line says of how verbs run, and of what is shown of their results.
 struct HostOptions {
   bool programs = false;      // `plan` lists each program too
   bool braids = false;        // `plan` draws how works that share a stage are interleaved
@@ -36,16 +36,16 @@ struct HostOptions {
   std::string diff;           // `plan` shows what the pass of that name changes
   bool by_strategy = false;   // `plan` shows what each strategy adds
   bool full = false;          // each plan of a script that makes many is shown whole
-  bool must_fit = false;      // a plan that does not fit, or may not, ends as one that is refused
-  bool proves_plans = false;  // what is planned is proved too
-  bool strict = false;        // `prove` supposes collectives that block until all have come
+  bool must_fit = false;      // exit code 3 if a plan does not fit, or if that is not known
+  bool proves_plans = false;  // each plan is proved too
+  bool strict = false;        // `prove` assumes collectives that block until all ranks have come
   bool models = false;        // `plan` shows the experiment's model and nothing else
   std::string search_as;      // the software whose flags a search ends with: megatron, torchtitan
   bool pages = false;         // what a page shows of each plan is kept (AppHost::pages)
-  bool traces = false;        // each plan's step is kept, for viewers of traces
+  bool traces = false;        // a trace of each plan's step is kept (AppHost::traces)
   bool force = false;         // runs start although they are predicted not to fit this machine
-  std::string logits;         // where the verb "logits" writes
-  Json what_if = Json::array();  // what is asked of each plan (what_if.h)
+  std::string logits;         // the file that the verb "logits" writes
+  Json what_if = Json::array();  // the --what-if questions about each plan (what_if.h)
   // Called in place of a verb with the experiments that it would run; without any for a verb that
   // runs none. It does not return.
   std::function<void(const std::vector<Experiment>&)> instead;
@@ -56,7 +56,7 @@ class AppHost : public Host {
  public:
   AppHost(Output& output, PluginRegistry& plugins, HostOptions options = {})
       : output_(output), plugins_(plugins), options_(std::move(options)) {}
-  // Its text goes into run files, its folder is where data is looked for.
+  // The script's text goes into run files, and data is looked for in its folder.
   void set_script(const ScriptText& script);
 
   std::vector<Constructor> constructors() const override { return all_constructors(); }
@@ -81,27 +81,26 @@ class AppHost : public Host {
     script_.loaded[name] = text;
   }
 
-  // How sweeps go: what the command line says of it (keys of sweep:go), and what runs the script in
-  // the same way again, in a cell's process and in a job's script.
+  // How sweeps run. `command`: keys of sweep:go. `again`: what a cell's process needs to run the
+  // script in the same way. `words`: arguments of `sweep SCRIPT` for jobs.
   struct Sweeping {
     Json command = Json::object(), again = Json::object();
     std::vector<std::string> words;
   };
   void set_sweeping(Sweeping sweeping) { sweeping_ = std::move(sweeping); }
-  // This process is that of a cell.
+  // Says that this process runs one cell of a sweep.
   void set_cell(CellOrder order) { cell_ = std::move(order); }
 
-  // Which start of the script this is.
   void set_attempt(Attempt attempt) { attempt_ = std::move(attempt); }
-  // Who disturbs its trainings; null: nobody.
+  // Sets the agent that disturbs the script's trainings; null: none.
   void set_faults(chaos::Agent* faults) { faults_ = faults; }
 
-  // Those that run this script together; null: this one alone.
+  // Sets the processes that run this script together; null: this process alone.
   void set_processes(Processes* processes) { processes_ = processes; }
 
-  // What is kept of plans where the options say so, in the plans' order.
+  // What a page shows of each plan, in the plans' order, if HostOptions::pages is set.
   const std::vector<Json>& pages() const { return pages_; }
-  // The results of searches, where pages are asked for.
+  // The results of searches, if HostOptions::pages is set.
   const std::vector<Json>& searches() const { return searches_; }
   const std::vector<TraceProcess>& traces() const { return traces_; }
   const std::vector<BraidPicture>& braids() const { return braids_; }
@@ -118,19 +117,20 @@ class AppHost : public Host {
   // "mw.train was called 3 times and failed, …", for a verb that the script called in a pcall of
   // its own.
   std::string failure_of(const std::string& verb) const;
-  // Throws Error (script) that nothing came of it; `nothing`: "script.lua: nothing was planned: ".
+  // Throws Error (script): the verb failed in a pcall of the script. `nothing`: the message's
+  // beginning, "script.lua: nothing was planned: ".
   [[noreturn]] void refuse_caught(const std::string& nothing, const std::string& verb) const;
   // After scripts whose mw.train calls were to be compared: throws Error unless there were two.
   void check_compared() const;
 
  protected:
-  // Does any verb but compare, search and what_if.
+  // Runs a verb other than compare, search and what_if.
   virtual Json done(const std::string& verb, const Experiment& experiment);
 
  private:
   Json compare(const std::vector<Experiment>& given);
   void refuse_without_sweep() const;
-  // Does the verb with one cell of each plan.
+  // Runs the verb for one cell of each distinct plan of a sweep.
   Json each_plan(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program,
                  const std::string& verb, const CallFunction& function);
   Json answer(const std::string& verb, const std::vector<Json>& experiments,
@@ -142,10 +142,10 @@ class AppHost : public Host {
   void give(Json& result);
   Json search(const Json& table, const ReadContext& context);
   Json what_if(Json table, const ReadContext& context);
-  // Adds to a plan's result what --what-if asks for.
   void add_what_if(const Json& table, const ReadContext& context, Experiment experiment,
                    Json& plan);
-  // Does what --must-fit asks for: says so where the plan does not fit, or nobody knows.
+  // For --must-fit: prints an error and sets the exit code if the plan does not fit, or if that is
+  // not known.
   void look_whether_it_fits(const Json& plan);
   Json train_beside(Experiment experiment);
   Json proved_beside(const RunRequest& asked, const RunSetup& setup, Json plan);
@@ -162,14 +162,14 @@ class AppHost : public Host {
   Attempt attempt_;
   chaos::Agent* faults_ = nullptr;
   Processes* processes_ = nullptr;
-  std::set<std::string> sweeps_;   // names
+  std::set<std::string> sweeps_;   // names of the script's sweeps
   std::set<std::string> not_run_;  // sweeps that were only listed or printed
   std::vector<Json> pages_, searches_;
   std::vector<TraceProcess> traces_;
   std::vector<BraidPicture> braids_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
-  std::optional<Experiment> waiting_;  // the first of them
-  std::set<std::string> called_;       // verbs, and functions that make something
+  std::optional<Experiment> waiting_;  // the first experiment to compare
+  std::set<std::string> called_;       // verbs with a result, and functions that made something
   std::vector<std::string> tried_;     // verbs that were called, whatever came of it
   int exit_code_ = 0;
 };
@@ -178,8 +178,9 @@ struct ResultField {
   std::string name, type, doc;  // type: as the Lua language server writes it; "…?" may be nil
 };
 
-// What a verb returns ("train", "plan"), what lies in one ("predicted"), or what mw.load does
-// ("loaded"), as lua/meshwright/results.json says it. Empty: not known, and not checked.
+// The fields of what a verb returns ("train", "plan"), of a table in a result ("predicted"), or of
+// what mw.load returns ("loaded"), by lua/meshwright/results.json. Empty: the kind is unknown, and
+// its fields are not checked.
 const std::vector<ResultField>& result_fields(const std::string& kind);
 
 }  // namespace mw

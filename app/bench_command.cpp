@@ -10,8 +10,8 @@
 namespace mw {
 namespace {
 
-// Every row of the tables of tests/reference as a plan on its cluster; the script's words say
-// which.
+// Runs a script that plans every row of the tables of tests/reference on its cluster. The command
+// line's words say which tables.
 int bench_prediction(const ScriptArguments& arguments, Output&) {
   ScriptArguments script = arguments;
   script.script = (lua_library().parent_path() / "reference/prediction.lua").string();
@@ -41,7 +41,7 @@ const CommandOf<ScriptArguments> bench_prediction_command{
     bench_prediction};
 
 struct TrainArguments : Arguments {
-  std::vector<std::string> passed;  // to bench/train, as the command line has them
+  std::vector<std::string> passed;  // options for bench/train, as the command line has them
 };
 
 // This process becomes the Python program of the folder bench/train, which runs both sides.

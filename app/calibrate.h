@@ -1,5 +1,5 @@
 // `meshwright calibrate`: measures this machine and writes its cluster file; with --from it
-// describes another one by what was measured there.
+// describes another cluster by what was measured there.
 #pragma once
 
 #include <functional>
@@ -17,13 +17,14 @@
 namespace mw {
 
 struct CalibrateArguments : Arguments {
-  std::string file;    // to write; empty: calibration_file()
-  bool quick = false;  // a few small sizes
+  std::string file;    // file to write; empty: calibration_file()
+  bool quick = false;  // measures a few small sizes only
   // --from: logs of nccl-tests, and files of measured steps (.json); empty: this machine.
   std::vector<std::string> from;
-  std::string cluster, stack;  // what is described begins as them; empty: by the logs, none
-  int devices = 0;             // of a node; 0: by the logs
-  bool overwrite = false;      // files that are there
+  // descriptions to begin with; empty: a cluster by the logs' devices, no stack
+  std::string cluster, stack;
+  int devices = 0;         // devices of a node; 0: as in the logs
+  bool overwrite = false;  // replaces files that exist
 };
 
 std::string now_text();  // "2026-11-22T13:00:00Z"
@@ -40,27 +41,27 @@ int describe_cluster(const CalibrateArguments& arguments, Output& output);
 struct CalibrationSizes {
   bool quick = false;
   int rounds() const { return quick ? 1 : 2; }
-  double seconds_of_run() const { return quick ? 0.15 : 0.4; }  // in a round
+  double seconds_of_run() const { return quick ? 0.15 : 0.4; }  // of an experiment, in a round
 };
 
-// What is run: tables of experiments, with a name for people.
+// An experiment that a calibration runs, as a table, with a name for people.
 struct CalibrationRun {
   std::string name;
   Json table;
 };
-// Models of one rank, whose every instruction is timed; and mixes of several ranks.
+// The experiments of one rank, whose every instruction is timed, and those of several ranks.
 std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes);
 std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes);
 
-// Seconds of instructions: by the bytes of a real and work_kind.
+// Measured seconds of instructions, by bytes of a real and work_kind; `pooled`: by class of work.
 struct WorkSamples {
   std::map<int, std::map<std::string, std::vector<WorkSample>>> by_kind, pooled;
-  // What the instructions of each run of one rank take together, and its core seconds.
+  // For each run of one rank, the sum of its instructions' seconds and the core seconds of a step.
   std::vector<std::pair<double, double>> steps;
 };
 
 struct MeasuredStep {
-  double seconds = 0, cpu = 0;  // medians, core seconds of the process
+  double seconds = 0, cpu = 0;  // medians; cpu: core seconds of the process
 };
 
 // An experiment of one rank whose instructions are timed, in one round or several: what counts is
@@ -68,7 +69,7 @@ struct MeasuredStep {
 class OneRank {
  public:
   explicit OneRank(Experiment experiment) : experiment_(std::move(experiment)) {}
-  // Runs it for so many seconds. Throws Stopped.
+  // Runs the experiment for `budget` seconds. Throws Stopped.
   void measure(double budget);
   void add_to(WorkSamples& samples) const;
 
@@ -79,19 +80,19 @@ class OneRank {
   double cpu_ = std::numeric_limits<double>::infinity();
 };
 
-// Runs the experiment for so many seconds, if it takes what is predicted of it.
+// Runs as many steps as fit into `budget` seconds if each takes `predicted` seconds.
 MeasuredStep measure_step(Experiment experiment, double budget, double predicted);
 
-// Core seconds of each rank by collective, ways and bytes. Throws Stopped.
+// Measures the core seconds of a rank in a call, by collective, ways and bytes. Throws Stopped.
 using TransferCurves = std::map<std::string, std::map<int, LogCurve>>;
 TransferCurves measure_transfers(const CalibrationSizes& sizes);
-// Takes the lesser value of each point that both have.
+// Keeps in `of`, at each point of `more`, the lesser of both values.
 void least(TransferCurves& of, const TransferCurves& more);
 
-// Fits `calibration.work` and `step`, which need no ranks.
+// Fits `calibration.work` and `calibration.step`, for which runs of one rank suffice.
 void fit_instructions(const WorkSamples& samples, Calibration& calibration);
-// Fits what several ranks add, from the mixes' plans and what was measured of them, and says what
-// the calibration would have predicted of each.
+// Fits what several ranks add, by the mixes' plans and measured steps. Keeps in the calibration
+// what it would have predicted of each mix.
 struct MeasuredMix {
   Experiment experiment;
   MeasuredStep measured;

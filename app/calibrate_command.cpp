@@ -41,7 +41,7 @@ Error cannot_write(const std::filesystem::path& file, int why) {
                "name another file: meshwright calibrate -o FILE");
 }
 
-// Before a minute is spent on what could not be kept.
+// Checks that the file can be written, before a minute is spent on measuring.
 void check_folder(const std::filesystem::path& file) {
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   std::error_code error;
@@ -50,7 +50,7 @@ void check_folder(const std::filesystem::path& file) {
   if (::access(folder.c_str(), W_OK | X_OK) != 0) throw cannot_write(file, errno);
 }
 
-// A rate of products by their size, of what the ops ran.
+// Rates of matrix products by size and precision, by the fit.
 std::string products_text(const Calibration& c) {
   TextTable table({"matrix products", "10 kFLOP", "1 MFLOP", "100 MFLOP", "a call"});
   static constexpr std::pair<int, const char*> names[] = {{4, "fp32"}, {8, "fp64"}, {2, "bf16"}};
@@ -60,7 +60,7 @@ std::string products_text(const Calibration& c) {
     if (fit == nullptr) continue;
     std::vector<std::string> row{name};
     for (const double flops : {1e4, 1e6, 1e8}) {
-      const double side = std::cbrt(flops / 2);  // of three square matrices
+      const double side = std::cbrt(flops / 2);  // of the product's three square matrices
       const WorkSize size{flops, 3 * element * side * side, flops / side};
       row.push_back(fmt::format("{:.1f} GFLOP/s", 1e-9 * flops / fit->seconds(size)));
     }
@@ -124,8 +124,8 @@ class Calibrator {
   }
 
  private:
-  // Leaves core seconds alone, which are the machine's own whatever else runs on it: ranks are then
-  // supposed to keep the cores busy. By how much steps are mispredicted then, nobody knows.
+  // Forgets what was fitted to wall seconds, which other programs made too long. Ranks are then
+  // assumed to keep the cores busy, and the error of predicted steps is unknown.
   static void forget_wall(Calibration& c) {
     for (SharedCosts* shared : {&c.few, &c.many}) {
       shared->wall = 1;
@@ -143,7 +143,7 @@ class Calibrator {
     c.kernels = kernels_key();
     c.version = version_line();
     c.device = measure_device();
-    // All are read before any runs.
+    // All experiments are read before any of them runs.
     const std::vector<CalibrationRun> models = calibration_models(sizes_),
                                       of_ranks = calibration_mixes(sizes_);
     std::vector<MeasuredMix> mixes;
@@ -152,7 +152,7 @@ class Calibrator {
     std::vector<OneRank> alone;
     for (const CalibrationRun& each : models)
       alone.emplace_back(read_experiment(each.table, context_));
-    // Rounds, so that a moment in which others have the machine spoils no figure for good.
+    // Several rounds, so that a moment in which other programs have the cores spoils no figure.
     for (int round = 0; round < sizes_.rounds(); ++round) {
       for (std::size_t m = 0; m < models.size(); ++m) {
         say("one rank: " + models[m].name);

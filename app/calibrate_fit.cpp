@@ -43,7 +43,7 @@ void fit_group(const std::vector<const MeasuredMix*>& mixes, const Calibration& 
                SharedCosts& costs) {
   costs = {};
   if (mixes.empty()) return;
-  // What is fitted is what is beyond the least that it may be, as no factor comes out negative.
+  // Each factor is fitted as its least value plus a rest, as no fitted number is negative.
   std::vector<std::vector<double>> rows;
   std::vector<double> beyond, of, calls;
   const SharedCores machine(calibration.device, std::make_shared<Calibration>(calibration));
@@ -81,7 +81,8 @@ void fit_group(const std::vector<const MeasuredMix*>& mixes, const Calibration& 
 }  // namespace
 
 void fit_instructions(const WorkSamples& samples, Calibration& calibration) {
-  // What the instructions' own times leave out, as the clock sees it: a share, and a step's ends.
+  // Fits a step's core seconds as a factor times the sum of its instructions' times, plus a
+  // constant.
   std::vector<std::vector<double>> rows;
   std::vector<double> wanted;
   for (const auto& [together, cpu] : samples.steps) {
@@ -108,7 +109,8 @@ void fit_mixes(const std::vector<MeasuredMix>& mixes, Calibration& calibration) 
   std::vector<const MeasuredMix*> few, many;
   for (const MeasuredMix& mix : mixes)
     (mix.experiment.plan->ranks() > calibration.cores ? many : few).push_back(&mix);
-  // A group without a mix (one core, or more cores than the mixes have ranks) costs as the other.
+  // A group without a mix (one core, or more cores than the mixes have ranks) gets the other
+  // group's costs.
   SharedCosts of_few, of_many;
   fit_group(few.empty() ? many : few, calibration, of_few);
   fit_group(many.empty() ? few : many, calibration, of_many);

@@ -1,6 +1,6 @@
 // `meshwright calibrate --from`: Python (meshwright_calibrate) describes a cluster, and the
-// software on it, by logs of nccl-tests and by steps that were measured there. This file reads
-// measured steps, plans and prices what Python tries, and writes what it makes.
+// software on it, by logs of nccl-tests and by steps that were measured there. The C++ side reads
+// measured steps, plans and prices what Python tries, and writes the files that it makes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class DescriptionHost final : public AppHost {
   std::vector<Json> read;
 };
 
-// Keeps what a script plans, with the result.
+// Keeps each plan that a script makes, with its result.
 class PlanHost final : public AppHost {
  public:
   using AppHost::AppHost;
@@ -51,7 +51,7 @@ class PlanHost final : public AppHost {
   }
 };
 
-// What a fit changes, by the keys of descriptions.
+// The numbers that a fit changes, by their keys in descriptions.
 std::map<std::string, double*> shares_of(Cluster& cluster, Stack& stack) {
   return {{"device.gemm", &cluster.device.gemm},
           {"device.bandwidth_share", &cluster.device.bandwidth_share},
@@ -64,7 +64,8 @@ std::map<std::string, double*> shares_of(Cluster& cluster, Stack& stack) {
           {"stack.data_share", &stack.data_share}};
 }
 
-// The seconds of rows of nccl-tests: { op =, node = { of each rank }, bytes = { of each row } }.
+// Appends the predicted seconds of rows of an nccl-tests table: { op =, node = { node of each rank
+// }, bytes = { of each row } }.
 void price_rows(const Cluster& cluster, const Json& rows, Json& seconds) {
   Collective op = Collective::send;
   for (const Collective one : {Collective::all_reduce, Collective::all_gather,
@@ -77,7 +78,7 @@ void price_rows(const Cluster& cluster, const Json& rows, Json& seconds) {
   std::sort(ascending.begin(), ascending.end());
   const Placed placed = place(cluster, ascending);
   for (const double bytes : rows["bytes"]) {
-    double slowest = 0;  // of sends from each rank to the next one, round a ring
+    double slowest = 0;  // seconds of the slowest send from a rank to the next, round a ring
     for (std::size_t r = 0; op == Collective::send && r < ranks.size(); ++r)
       slowest =
           std::max(slowest, send_seconds(cluster, bytes, ranks[r], ranks[(r + 1) % ranks.size()]));
@@ -113,7 +114,7 @@ class Describer {
   }
 
  private:
-  // A log's text, or measured steps and what is wrong with them.
+  // What Python gets of a file of --from: a log's text, or measured steps and their problems.
   Json given(const std::string& file) {
     Json one = {{"file", file}, {"irregular", irregular(file)}};
     const auto text = whole_file(file);
@@ -128,7 +129,7 @@ class Describer {
     return one;
   }
 
-  // Whether these files may be written: true, or Error. Each is asked for by -o.
+  // Returns true if these files, which -o asks for, may be written, and throws Error otherwise.
   Json writable(const Json& files) const {
     std::vector<OutputFile> outputs;
     for (const Json& file : files) outputs.push_back({"-o", file, OutputKind::description});
@@ -146,7 +147,7 @@ class Describer {
 
   static constexpr const char* chunk = "the bases";  // the name of these statements
 
-  // The tables of clusters or stacks.
+  // The tables that Lua makes of the names of clusters or stacks.
   Json described(const Json& asked) {
     const auto what = asked["what"].get<std::string>();
     std::string statements = "local mw = require \"meshwright\"\n";
@@ -174,8 +175,8 @@ class Describer {
     return tables;
   }
 
-  // All steps, planned on these descriptions. Throws the problems of all their scripts together,
-  // each with the step as its place where it names nothing of the script.
+  // Plans all measured steps on the cluster and stack of `on`. Throws the problems of all their
+  // scripts together; a problem that names no place in a script gets the step's place.
   Json planned(const Json& on) {
     Problems problems;
     Json all = Json::array();
@@ -233,8 +234,8 @@ class Describer {
             {"fits", result.value("fits", true)}};
   }
 
-  // What rows of tables take on a cluster with other shares, or the steps that were planned if
-  // there are no tables; and the shares.
+  // Predicts the seconds of rows of nccl-tests tables, or else of the planned steps, with the asked
+  // shares. Returns the shares too.
   Json priced(const Json& asked) {
     Problems problems;
     Cluster cluster = read_cluster(asked["cluster"], "cluster", problems);
@@ -261,7 +262,7 @@ class Describer {
   const CalibrateArguments& arguments_;
   PluginRegistry plugins_;
   Json steps_ = Json::array();
-  std::vector<std::pair<std::shared_ptr<const Plan>, int>> plans_;  // of each step, and its nodes
+  std::vector<std::pair<std::shared_ptr<const Plan>, int>> plans_;  // plan and nodes of each step
 };
 
 }  // namespace

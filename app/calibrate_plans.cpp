@@ -56,7 +56,7 @@ std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes) {
     add("gpt", {1, 96, 4, 4, 384, 256, 64, 8, 4});
     for (const char* precision : {"fp64", "bf16"}) add("llama", small, precision);
     add("llama", {1, 128, 4, 4, 352, 256, 128, 2, 2}, "fp64");
-    // Products of two-byte reals took longer a flop over many rows than over few.
+    // bf16 products took longer per flop over many rows than over few, so many are measured too.
     add("llama", {1, 128, 4, 4, 352, 256, 128, 8, 8}, "bf16");
     return runs;
   }
@@ -85,7 +85,8 @@ std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes) {
     if (sizes.quick && !mix.value("quick", false)) continue;
     const Json& s = read.at("sizes").at(mix.at("sizes").get<std::string>());
     Sizes of{s.at(0), s.at(1), s.at(2), s.at(3), s.at(4), s.at(5), s.at(6), s.at(7), s.at(8)};
-    if (mix.value("whole", false)) of.microbatch = 0;  // all of a part's sequences in one
+    // one microbatch of all of a rank's sequences
+    if (mix.value("whole", false)) of.microbatch = 0;
     Json table = table_of("llama", of);
     table["plan"] = mix.at("plan");
     runs.push_back({name_of("llama", of), table});

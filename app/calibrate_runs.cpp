@@ -13,7 +13,7 @@
 namespace mw {
 namespace {
 
-// Steps at first in which memory is touched for the first time.
+// The first steps of a run, which are not measured, as they touch memory for the first time.
 constexpr std::int64_t steps_before = 2;
 
 // `on_step` says whether the run ends after a step.
@@ -43,7 +43,8 @@ void OneRank::measure(double budget) {
       seconds[{t.segment, t.index, t.microbatch}].push_back(t.end - t.start);
     return report.step >= least && seconds_now() > until;
   });
-  // Beside other programs a thread loses its core now and then: what is slow is not the work.
+  // A low quantile, since other programs take a thread's core now and then: the slow samples do not
+  // measure the work.
   for (const auto& [where, all] : seconds) {
     const double taken = quantile(all, 0.3);
     const auto [known, first] = seconds_.try_emplace(where, taken);

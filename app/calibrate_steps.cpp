@@ -39,7 +39,7 @@ Json read_step(const std::string& file, const std::string& place, const Json& gi
   if (problems.list().size() > before) return {};
   fs::path script = v.text("script");
   if (!script.is_absolute()) script = fs::path(file).parent_path() / script;
-  std::error_code error;  // a name may be longer than any file's
+  std::error_code error;  // does not throw where the name is too long
   if (!fs::is_regular_file(script, error)) {
     problems.add(wrong_step(place, place + ".script", "there is no script " + script.string(),
                             "a relative path counts from the file of steps"));

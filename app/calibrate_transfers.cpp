@@ -14,7 +14,7 @@ namespace {
 
 constexpr Purpose purpose{"calibration"};
 
-// One call of a collective whose larger buffer is `large`.
+// Calls a collective once. `large`: its larger buffer; `same`: another of that size.
 void call(Communicator& group, Collective op, const at::Tensor& large, const at::Tensor& same) {
   const std::int64_t share = large.numel() / group.ways();
   switch (op) {

@@ -14,12 +14,12 @@ namespace {
 struct ChaosArguments : Arguments {
   std::string script, launcher, log;
   std::vector<std::string> kinds;  // names; empty: all that apply
-  double minutes = 0;              // no further fault after that; 0: no limit
-  std::int64_t faults = 0;         // so many at most; 0: no limit
-  double every = 5;                // seconds from one to the next, half as many to one and a half
+  double minutes = 0;              // no further fault after that time; 0: no limit
+  std::int64_t faults = 0;         // the largest number of faults; 0: no limit
+  double every = 5;  // mean seconds between faults; each is drawn from 0.5 to 1.5 times that
   std::uint64_t seed = 1;
   double timeout = 10;           // seconds that ranks wait for each other
-  std::int64_t checkpoints = 5;  // steps from one to the next
+  std::int64_t checkpoints = 5;  // steps between checkpoints
 };
 
 int run_chaos(const ChaosArguments& given, Output& output) {

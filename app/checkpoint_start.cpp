@@ -21,14 +21,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What is chosen, before any checkpoint is read or written.
+// What Chooser decides: which checkpoint to begin with, and what people are told.
 struct Choice {
   Checkpoints::Setup setup;
   std::vector<std::string> notes;
   std::vector<std::string> lost;
 };
 
-// A broken checkpoint may go. One that cannot be read now may be whole.
+// A broken checkpoint may be removed. One that cannot be read now may be intact: rethrows.
 void throw_unless_broken(const Error& error) {
   if (error.problems().front().code != "checkpoint.broken") throw Error(error);
 }
@@ -53,7 +53,7 @@ class Chooser {
   }
 
  private:
-  // A disk that is not mounted may have what the run is to go on from.
+  // Throws if checkpoint.path is a dangling link: its disk may not be mounted.
   void refuse_link_to_nowhere() const {
     std::error_code error;
     if (!fs::is_symlink(wanted_.path, error) || fs::exists(wanted_.path, error)) return;
@@ -92,7 +92,7 @@ class Chooser {
     std::error_code error;
     const fs::space_info space = fs::space(wanted_.path, error);
     const std::int64_t bytes = Checkpoints::bytes_of(*experiment_.plan);
-    // An older one goes when a newer one is complete.
+    // One more than `keep`: an old one goes only when a newer one is complete.
     const std::int64_t all =
         wanted_.every > 0 ? (experiment_.steps + wanted_.every - 1) / wanted_.every : 1;
     const std::int64_t kept = wanted_.keep > 0 ? std::min(wanted_.keep + 1, all) : all;
@@ -107,7 +107,8 @@ class Chooser {
                     plural(kept, "checkpoint"), format_bytes(static_cast<double>(bytes))));
   }
 
-  // What is there already stays there, or is this experiment's own, or may be overwritten.
+  // Without `resume`: checks the checkpoints that other commands left in the folder, and goes on
+  // from the newest of this command's own.
   void begin_anew() {
     look_at_others();
     take_newest(own_, wanted_.path, "checkpoint.path");
@@ -163,7 +164,8 @@ class Chooser {
     }
   }
 
-  // `from` is a checkpoint in `path` itself: what follows it there would be of another past.
+  // Whether resume.from is a checkpoint in checkpoint.path. Later ones there are of another past:
+  // `overwrite` removes them, and without it this throws.
   bool names_one_of_path() {
     if (wanted_.from.empty()) return false;
     std::error_code error;
@@ -181,7 +183,8 @@ class Chooser {
                 "give the run another checkpoint.path, or write overwrite = true: then they go");
   }
 
-  // Takes the newest whole one of these, which are in the folder, oldest first. False: no such one.
+  // Takes the newest intact checkpoint of `there`, a list from the oldest on. Returns false if the
+  // list is empty, and throws if all are broken.
   bool take_newest(std::vector<CheckpointEntry> there, const std::string& folder,
                    const std::string& key) {
     std::reverse(there.begin(), there.end());
@@ -234,7 +237,7 @@ class Chooser {
              "change is meant, resume = { changed = true }");
   }
 
-  // What was trained for longer cannot end earlier.
+  // Throws if the checkpoint was written after more steps than the run has.
   void check_length(const Checkpoint& checkpoint, const std::string& folder) const {
     const std::int64_t there = checkpoint.index().step, steps = experiment_.steps;
     if (there <= steps) return;
@@ -268,8 +271,8 @@ class Chooser {
     start_.setup.from = std::move(checkpoint);
   }
 
-  // Another layout, or other recompute, reads the same tensors, slice by slice. What a script says
-  // itself is in neither.
+  // Notes which layers or recompute the plan chose otherwise than the checkpoint's plan. The
+  // tensors fit all the same. What a script sets itself is not compared.
   void note_chosen_anew(const Json& there) {
     const Json here = chosen_of(*experiment_.plan);
     std::vector<std::string> changed;
@@ -289,18 +292,19 @@ class Chooser {
   const Checkpointing& wanted_;
   const Attempt& attempt_;
   const Json settings_;
-  std::vector<CheckpointEntry> there_, own_, others_;  // in the folder, by step
+  std::vector<CheckpointEntry> there_, own_, others_;  // in checkpoint.path, by step
   Choice start_;
 };
 
-// Tells the ranks to begin with that checkpoint.
+// Tells the ranks to begin with the checkpoint.
 void go_on_from(const Checkpoint& checkpoint, RunSetup& setup) {
   setup.goes_on = true;
   const CheckpointIndex& index = checkpoint.index();
   const std::int64_t step = setup.first_step = index.step;
   if (step >= setup.steps) return;
-  // Samples of another length are numbered otherwise: the tokens say where the data go on. An
-  // endless source has no place in tokens, and would repeat what it made.
+  // With another sequence length, samples are numbered differently: the number of tokens says where
+  // the data goes on. An endless source counts no tokens, so its sample's number is kept, or it
+  // would repeat samples.
   const std::int64_t sequence = setup.plan->request.sequence;
   const std::int64_t sample =
       setup.data->tokens() > 0 ? (index.tokens + sequence - 1) / sequence : index.sample;
@@ -309,7 +313,7 @@ void go_on_from(const Checkpoint& checkpoint, RunSetup& setup) {
 
 }  // namespace
 
-// The first process looks and chooses; what it refuses ends all of them.
+// The first process chooses the checkpoint. What it refuses ends all processes.
 CheckpointStart begin_checkpoints(const Experiment& experiment, RunSetup& setup,
                                   const Attempt& attempt) {
   if (experiment.checkpoint.path.empty() && !experiment.checkpoint.resume) return {};
@@ -332,7 +336,7 @@ CheckpointStart begin_checkpoints(const Experiment& experiment, RunSetup& setup,
   start.setup.every = experiment.checkpoint.every;
   start.setup.keep = experiment.checkpoint.keep;
   start.setup.here = runtime_of(experiment, plan).here();
-  // One rank is run by each process; the first one alone writes.
+  // A plan of one rank is run by every process, so only the first process writes.
   start.setup.writes = !experiment.checkpoint.path.empty() &&
                        (processes == nullptr || processes->first() || plan.ranks() > 1);
   if (start.setup.folder) start.setup.mark = start.setup.folder->mark();

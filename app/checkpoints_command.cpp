@@ -9,7 +9,7 @@
 namespace mw {
 namespace {
 
-// Everything of a checkpoint that can be said; `broken` says why nothing else may be there.
+// All that can be said of a checkpoint, as JSON. `broken` says why further keys are missing.
 Json about_checkpoint(const CheckpointEntry& entry, bool quick) {
   Json about = {{"kind", "checkpoint"}, {"path", entry.folder.string()}, {"step", entry.step}};
   try {
@@ -38,10 +38,10 @@ Json about_checkpoint(const CheckpointEntry& entry, bool quick) {
 
 struct CheckpointsArguments : Arguments {
   std::string path;
-  bool quick = false;  // files are not read, only that they are there with their sizes
+  bool quick = false;  // checks only that files exist with their sizes, and reads none
 };
 
-// The checkpoints in a folder, or one; 1 if one of them is broken.
+// Lists the checkpoints in a folder, or a single one. Returns 1 if one of them is broken.
 int list_checkpoints(const CheckpointsArguments& arguments, Output& output) {
   const std::vector<CheckpointEntry> there = checkpoints_in(arguments.path);
   if (there.empty())

@@ -18,21 +18,23 @@ std::int64_t nanoseconds(double seconds) {
   return std::llround(1e9 * seconds);
 }
 
-// The division rounds to the number of three decimals.
+// The quotient is the double nearest to a number with three decimals.
 double microseconds(std::int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) / 1000;
 }
 
-// An event, and where it comes among the others: by time, those around before those inside.
+// An event with its sort keys: the time, then `order`. A slice comes before what lies in it.
 struct Event {
   std::int64_t at = 0;
-  int order = 0;  // at one time: a slice, what ends in it, what starts in it
+  // at equal times: slices, flow ends, flow starts, ends after their start, counters
+  int order = 0;
   Json json;
 };
 
 constexpr int lanes_of_a_rank = 256, first_lane = 1 << 24;
 
-// The thread of a row's works, or of a lane of its groups; lanes of ops and axes count up from 1.
+// The thread of a row's works (lane 0), or of a lane of its groups, which counts down from the
+// rank's last; lanes of ops and axes count up from 1.
 int track_of(const TraceRow& row, int lane) {
   return lane == 0 ? row.rank : first_lane + row.rank * lanes_of_a_rank + lanes_of_a_rank - lane;
 }
@@ -108,7 +110,7 @@ class Writer {
       std::stable_sort(slices.begin(), slices.end(), [](const auto* a, const auto* b) {
         return nanoseconds(a->start) < nanoseconds(b->start);
       });
-      std::vector<std::int64_t> free;  // when each of the lanes is
+      std::vector<std::int64_t> free;  // time from which each lane is free
       std::vector<int> tracks;
       for (const TraceSlice* slice : slices) {
         const std::int64_t start = nanoseconds(slice->start), end = nanoseconds(slice->end);
@@ -182,9 +184,10 @@ class Writer {
       int track, rank;
       const TimedAction* action;
     };
-    // By the row's place among those of its stage, virtual stage, gradient or not, and microbatch.
+    // Works by the row's place among the rows of its stage, virtual stage, gradient or not, and
+    // microbatch.
     std::map<std::tuple<int, int, bool, int>, Place> places;
-    std::map<int, int> seen;  // rows of each stage
+    std::map<int, int> seen;  // rows of each stage so far
     for (const TraceRow& row : process.rows) {
       const int place = seen[row.stage]++;
       for (const TimedAction& action : row.actions) {

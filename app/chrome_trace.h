@@ -12,7 +12,7 @@ namespace mw {
 struct TraceRow {
   std::string name;  // "rank 0, stage 0"
   int rank = 0, stage = 0;
-  // In the order of their starts; those of a group stand beside each other, in lanes of their own.
+  // In the order of their starts. Works of a group overlap, each in a lane of its own.
   std::vector<TimedAction> actions;
 };
 
@@ -20,19 +20,19 @@ struct TraceRow {
 struct TraceSlice {
   std::string name, kind;  // kind: the category, which viewers can search
   double start = 0, end = 0;
-  Json about;  // further arguments
+  Json about;  // further arguments of the event
 };
 struct TraceLane {
   std::string name;  // "ops", "dp"
   int rank = 0;
-  std::vector<TraceSlice> slices;  // may overlap: those that do get lanes beside
+  std::vector<TraceSlice> slices;  // may overlap: more lanes are drawn then
 };
 
-// Values at a moment of a rank's memory.
+// The memory of a rank at one moment.
 struct TraceCounter {
   int rank = 0;
   double time = 0;
-  Json values;  // number by name
+  Json values;  // bytes by category
 };
 
 struct TraceProcess {

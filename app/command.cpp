@@ -44,7 +44,7 @@ CLI::Validator number_in(double least, double most) {
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, number);
     const bool whole = error == std::errc() && rest == end;
-    if (whole && number >= least && number <= most) return "";  // NaN is neither
+    if (whole && number >= least && number <= most) return "";  // false for NaN
     return fmt::format("Value {} not in range [{} - {}]", text, least, most);
   };
   return {check, CLI::Range(least, most).get_description(), "number"};

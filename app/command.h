@@ -1,5 +1,5 @@
-// What a command of the program is: it stands in a file of its own, where it registers itself with
-// the words that call it, its options and what it does.
+// The base of the program's commands. Each command has a file of its own, where it registers itself
+// with the words that call it, its options and what it does.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,10 +18,11 @@ namespace mw {
 
 constexpr int exit_cells_failed = 4;
 
-// What any command may be given.
+// The arguments that any command may have.
 struct Arguments {
   virtual ~Arguments() = default;
-  virtual std::vector<std::string> scripts() const { return {}; }  // paths of those that it runs
+  // paths of the scripts that the command runs
+  virtual std::vector<std::string> scripts() const { return {}; }
   bool json = false, quiet = false;
   std::vector<std::string> settings, plugin_path;
   std::vector<std::string> words;  // what stands after "--": the script's `arg`
@@ -33,17 +34,17 @@ class Command {
  public:
   enum Flags {
     plain = 0,
-    scripted = 1,  // what stands after "--" is for its script
-    joins = 2,     // it runs in several processes; others are left to the first one
+    scripted = 1,  // takes words after "--", which are for its script
+    joins = 2,     // runs in each of several processes; other commands run in the first one alone
   };
   struct About {
     const char* path;  // the words that call it: "runs list"
-    int place;         // among all commands of --help, which lists the lowest first
+    int place;         // place in --help, which lists the lowest first
     std::string about;
     int flags = plain;
     bool is(Flags flag) const { return (flags & flag) != 0; }
   };
-  explicit Command(About about);  // registers it
+  explicit Command(About about);  // registers the command
   virtual ~Command() = default;
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
@@ -56,7 +57,7 @@ class Command {
  private:
   About about_;
 };
-const std::vector<Command*>& all_commands();  // by their places
+const std::vector<Command*>& all_commands();  // in the order of their places
 
 // A command whose options are read into a structure of its own, which derives from Arguments.
 template <class Own>
@@ -77,17 +78,17 @@ class CommandOf final : public Command {
   Run run_;
 };
 
-// The words under which commands stand together ("runs"), which are no command alone.
+// A group of commands, such as "runs", which does nothing by itself.
 CommandOf<Arguments> command_group(Command::About about);
 
-// Goes on in a sandbox where the arguments ask for one, or where this process was started in one.
-// Returns the exit code where another process has done all there is to do; what was wrong is told.
+// Enters a sandbox if the arguments ask for one, or if this process was started in one. Returns the
+// exit code if another process has done all there is to do, or after an error, which is printed.
 std::optional<int> enter_sandbox(Arguments& arguments, const Command::About& about);
 
-// The registry over the plugin path that was given.
 PluginRegistry registry_of(const Arguments& arguments);
 
-// Takes finite numbers from `least` to `most`; CLI::Range takes NaN too, and words that C reads.
+// Accepts finite numbers from `least` to `most`. CLI::Range also accepts NaN, and words that C
+// reads as numbers.
 CLI::Validator number_in(double least, double most);
 
 // Options that several commands have.

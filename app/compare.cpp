@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t most_steps = 2;  // what an update leaves behind shows in the next
+constexpr std::int64_t most_steps = 2;  // two, as an update's effect shows in the next step
 
 Json json_of(const std::optional<TensorDifference>& d, const Graph& graph) {
   if (!d) return {};
@@ -36,7 +36,7 @@ Json name_of(Suspect suspect) {
   return name == nullptr ? Json() : Json(name);
 }
 
-// The parameter that parts first: by its update, if all before it agrees, else in its gradient.
+// The parameter that differs first: in its update, if all before agrees, else in its gradient.
 Json parameter_of(const CompareOutcome& o) {
   if (o.first && o.first->key.kind == TensorKind::parameter) return o.first->value;
   return o.first_gradient ? Json(o.first_gradient->value) : Json();

@@ -30,11 +30,11 @@ struct CompletionArguments : Arguments {
   const CLI::App* root = nullptr;  // the parser of the whole command line
 };
 
-// Words that no parser knows: they are what is registered, and what lies beside the program.
+// Words that the parser does not know: names of registered things and of description files.
 struct Names {
   std::vector<std::string> clusters, stacks, schedules, communicators;
-  // For --set, with what follows them: "steps=", "optimizer." where keys are in it; and all keys
-  // below the first level, "optimizer.lr=".
+  // Completions for --set. `keys` are those of the first level, "steps=", or "optimizer." where it
+  // has keys of its own; `deep_keys` are those below, "optimizer.lr=".
   std::vector<std::string> keys, deep_keys;
 };
 
@@ -54,7 +54,7 @@ std::vector<std::string> words_in(const std::string& list) {
   return words;
 }
 
-// The files of a folder of descriptions.
+// Adds the names of the description files in a folder.
 void add_described(const std::filesystem::path& folder, std::vector<std::string>& names) {
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
@@ -72,9 +72,9 @@ void add_keys_of(const std::string& path, const Options& options, std::set<std::
   for (const Option& option : options.list()) keys.insert(path + "." + option.name + "=");
 }
 
-// Keys below the first level, of whatever may be chosen there.
+// Keys below the first level, of every registered thing that may be chosen there.
 std::set<std::string> deep_keys(PluginRegistry& plugins) {
-  constexpr int most_strategies = 6;  // of a plan, whose keys are listed
+  constexpr int most_strategies = 6;  // plan[1] to plan[6] get their keys
   std::set<std::string> keys;
   const auto registered = [&](const std::string& path, Kind kind) {
     for (const Registration* one : plugins.all(kind)) add_keys_of(path, one->options(), keys);
@@ -119,12 +119,13 @@ Names all_names(const Arguments& arguments) {
   return names;
 }
 
-// What may stand in a place: words, files, one of both ("either"), folders, keys, or "none".
+// What may stand in a place of the command line: words, files, one of both ("either"), folders,
+// keys, or "none".
 Json may_be(const char* kind, const std::vector<std::string>& words = {}) {
   return {{"kind", kind}, {"words", words}};
 }
 
-// The parser knows what an option may be as "TEXT:{steps,memory}", or its type as "FILE".
+// What the parser knows of an option's values: "TEXT:{steps,memory}", or the type "FILE".
 Json place_of(const CLI::Option& option, const std::string& path, bool sets_keys,
               const Names& names) {
   if (option.check_lname("cluster")) return may_be("either", names.clusters);
@@ -150,8 +151,8 @@ std::vector<std::string> names_of(const CLI::Option& option) {
   return names;
 }
 
-// Adds a command, or what stands above several, and all below it: "" is the program, "/runs/list" a
-// command.
+// Adds a command or a group of commands, and all below it. The path of the program is "", that of a
+// command "/runs/list".
 void add_nodes(const CLI::App& command, const std::string& path, const Names& known, Json& nodes) {
   Json commands = Json::array(), described = Json::array(), values = Json::array();
   Json positional = may_be("none");

@@ -63,7 +63,7 @@ std::vector<Finding> check_plugins(PluginRegistry& plugins) {
   return checks;
 }
 
-// What ranks can compute on here. Of platforms that this build lacks it says how to get them.
+// The devices that ranks can compute on here, and how to get those that this build lacks.
 Finding check_devices(PluginRegistry& plugins) {
   Finding finding{"devices", Verdict::ok, "cpu", ""};
   std::string others;
@@ -162,7 +162,7 @@ std::string cores_text() {
                      cores, all);
 }
 
-// What this machine and this installation have; 5 if something is missing.
+// Prints what this machine and this installation have. Returns 5 if something is missing.
 int doctor(const Arguments& arguments, Output& output) {
   PluginRegistry plugins = registry_of(arguments);
   std::vector<Finding> checks = {

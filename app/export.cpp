@@ -21,7 +21,8 @@ std::string begin_export(HfExport* exporter) {
   return fmt::format("export: {} will have no config.json: {}", exporter->folder().string(), lacks);
 }
 
-// It moves what lies in the folder, checkpoints and the run file too: nobody writes there any more.
+// HfExport::finish() moves what lies in the folder, even checkpoints and the run file. It is called
+// when nobody writes there any more.
 bool finish_export(HfExport* exporter, bool interrupted) {
   if (exporter == nullptr || (interrupted && exporter->replaces())) return false;
   exporter->finish();

@@ -13,7 +13,7 @@
 namespace mw {
 namespace {
 
-// The model that a checkpoint is of, made anew.
+// Makes the model of a checkpoint from its settings. Throws Error if that fails.
 std::shared_ptr<const Model> model_of(const Checkpoint& checkpoint, PluginRegistry& plugins) {
   const Json settings = checkpoint.index().settings;
   const auto reach = std::make_shared<ScriptReach>(ScriptReach{{}, {}, &plugins});
@@ -43,7 +43,8 @@ struct ExportArguments : Arguments {
   bool overwrite = false;
 };
 
-// A checkpoint's weights, or those of the newest in a folder, as a folder for transformers.
+// Writes the weights of a checkpoint, or of the newest in a folder, as a folder that transformers
+// loads.
 int export_checkpoint(const ExportArguments& arguments, Output& output) {
   const std::vector<CheckpointEntry> there = checkpoints_in(arguments.checkpoint);
   if (there.empty())

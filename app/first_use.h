@@ -9,7 +9,7 @@
 
 namespace mw {
 
-// What people are told before it is measured. Without this call they are told nothing.
+// Sets what tells people that the machine is measured. Without this call they are told nothing.
 void tell_first_use(std::function<void(const std::string&)> say);
 
 // Returns this_machine(), once it is measured. The first call measures for some seconds if there is

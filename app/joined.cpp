@@ -24,8 +24,8 @@ namespace mw {
 
 namespace {
 
-// Lets the processes wait for a word of the first process while that process lives. It may search,
-// write its last checkpoint or export for as long as that takes, and the carrier says when it dies.
+// Raises the processes' timeout while they wait for the first process, which may search, write its
+// last checkpoint or export for long. If it dies, the carrier says so.
 class PatienceForResult {
  public:
   explicit PatienceForResult(Processes& processes)
@@ -41,7 +41,7 @@ class PatienceForResult {
   const Processes::Milliseconds before_;
 };
 
-// "mw.train on dp(4)"
+// How messages name a verb: "mw.train".
 std::string words_for(const std::string& verb) {
   return "mw." + verb;
 }
@@ -141,7 +141,7 @@ std::optional<Launch> launch_of(const ProcessArguments& arguments) {
   return launch;
 }
 
-// What to do about a name that could not be found.
+// The hint for a communicator's name that was not found.
 std::string other_than(const std::string& name, const Problem& problem, PluginRegistry& plugins) {
   if (problem.code == "plugin.left_out") return problem.hint;
   std::vector<std::string> known;
@@ -151,7 +151,7 @@ std::string other_than(const std::string& name, const Problem& problem, PluginRe
   return near.empty() ? fmt::format("there are {}; others by --plugin-path", join(known)) : near;
 }
 
-// Finds the communicator of a name that somebody gave.
+// Finds the communicator that --communicator names.
 const Registration& communicator_given(const std::string& name, PluginRegistry& plugins) {
   try {
     return plugins.find(Kind::communicator, name);
@@ -199,7 +199,7 @@ std::unique_ptr<Carrier> carrier_of(const Launch& launch, bool given, PluginRegi
   return carrier;
 }
 
-// Which exit code an error stands for, and its problems.
+// Prints an error's problems and returns its exit code.
 int tell(std::exception_ptr error, Output& output) {
   try {
     std::rethrow_exception(std::move(error));
@@ -213,7 +213,7 @@ int tell(std::exception_ptr error, Output& output) {
   }
 }
 
-// The words without --processes; what stands after "--" is the script's.
+// The command line's words without --processes. Words after "--" are the script's, and stay.
 std::vector<std::string> without_processes(const std::vector<std::string>& words) {
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -274,7 +274,7 @@ std::optional<int> start_processes(const ProcessArguments& arguments, Output& ou
   }
   refuse_lone_member();
   if (arguments.processes == 1) return std::nullopt;
-  output.give_stdout_back();  // --json keeps it apart, and those that are started do so themselves
+  output.give_stdout_back();  // the started processes keep stdout apart for --json themselves
   return run_by_mpirun(arguments.processes, without_processes(arguments.words));
 }
 

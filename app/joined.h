@@ -17,14 +17,13 @@
 
 namespace mw {
 
-// What the command line says of processes.
 struct ProcessArguments {
-  int processes = 0;               // to start on this machine; 0: not said
-  std::string communicator;        // that connects processes; empty: the launcher's own
-  std::vector<std::string> words;  // of the command line, for the processes to start
+  int processes = 0;               // processes to start on this machine; 0: not given
+  std::string communicator;        // plugin that connects processes; empty: the launcher's own
+  std::vector<std::string> words;  // words of the command line, for the processes to start
 };
 
-// This process is one of several, and not the first one; what is printed is another's.
+// Whether this process is one of several and not the first one, which prints for all.
 bool is_silent_process(const ProcessArguments& arguments);
 
 // Starts as many copies of this program as were asked for, waits for them, and returns their exit
@@ -32,19 +31,19 @@ bool is_silent_process(const ProcessArguments& arguments);
 // started, or if a launcher has started another number.
 std::optional<int> start_processes(const ProcessArguments& arguments, Output& output);
 
-// Whether this process has nothing to do of a command that is for one process, as the first one
-// does it. Throws Error (script, "launch.command") for commands that would start processes of their
-// own.
+// Whether this process leaves a command for one process to the first one, and has nothing to do.
+// Throws Error (script, "launch.command") for commands that would start processes of their own.
 bool left_to_first(const std::string& command, const ProcessArguments& arguments);
 
 class Joined {
  public:
-  // Without a launcher there is nothing to join. Throws Error (environment) if that fails.
+  // Joins the processes that a launcher has started, if there is one. Throws Error (environment) if
+  // that fails.
   Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Output& output);
 
-  Processes* processes() const { return processes_.get(); }  // null: this one alone
-  // Runs the command, which returns its exit code or throws, and ends all processes with that of
-  // the first. What failed is printed once.
+  Processes* processes() const { return processes_.get(); }  // null: this process is alone
+  // Runs the command, which returns its exit code or throws, and ends all processes with the exit
+  // code of the first one. Prints once what failed.
   int run(const std::function<int()>& command);
 
  private:
@@ -52,20 +51,21 @@ class Joined {
   std::unique_ptr<JoinedProcesses> processes_;
 };
 
-// Throws ProcessFailed, in every process, if these are not the same in all: by their hashes, with
-// the first key in which they differ. Each experiment then runs in these processes.
+// Throws ProcessFailed in every process, with the first key that differs, if the experiments are
+// not the same in all processes. Otherwise each experiment will run in these processes.
 void agree_on(Processes& processes, const std::string& verb, std::vector<Experiment>& experiments);
 
-// The first process' result, in every process.
+// Returns the first process' result in every process.
 Json result_of_first(Processes& processes, const std::string& verb, const Json& result);
 
-// The first place in which two values differ, "plan[1].ways"; and what they are there.
+// The first place in which two values differ, "plan[1].ways", and what both have there.
 struct Difference {
   std::string key;
   Json one, other;
 };
 Difference first_difference(const Json& one, const Json& other, const std::string& key = "");
 
-inline constexpr const char* by_itself = "threads";  // no communicator: each process by itself
+// the name for no communicator: each process runs by itself
+inline constexpr const char* by_itself = "threads";
 
 }  // namespace mw

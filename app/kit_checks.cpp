@@ -1,5 +1,5 @@
-// Runs small experiments in this process and holds each to one rank, to its prediction and to
-// itself.
+// Runs small experiments in this process and compares each with one rank, with its prediction and
+// with a second run of itself.
 #include "app/kit_checks.h"
 
 #include <fmt/format.h>
@@ -31,11 +31,12 @@ namespace {
 
 using Reports = std::vector<StepReport>;
 
-// A share of a rank's peak: a kernel may take more or less than in the trial that predicts it.
+// Tolerance of scratch memory, as a share of a rank's peak: a kernel may allocate more or less than
+// in the trial that predicts it.
 constexpr double slack = 0.02;
 constexpr std::array<Category, 3> lasting = {Category::parameters, Category::gradients,
                                              Category::optimizer};
-// Says what was not compared of a model with ops that estimate their gradients.
+// Names the parameters whose slopes are not checked: before an op whose gradient is no derivative.
 std::string left_out(const Graph& graph) {
   const std::set<int> before = before_straight_through(graph);
   std::int64_t parameters = 0;
@@ -69,7 +70,7 @@ const RankReport& rank_of(const StepReport& report, int rank) {
                        [&](const RankReport& one) { return one.rank == rank; });
 }
 
-// What differs from the prediction, first thing first; empty if nothing does.
+// The first difference of bytes, calls or memory from the prediction, as text; empty: none.
 std::string unlike_predicted(const RunSetup& setup, const StepReport& last) {
   for (const RankReport& measured : last.ranks) {
     const RankPrediction predicted = predict_rank(setup.plan_at(last.step), measured.rank);
@@ -106,7 +107,8 @@ std::string unlike_predicted(const RunSetup& setup, const StepReport& last) {
   return "";
 }
 
-// What a rank holds after one step and not after another; empty: the same.
+// The first category of which a rank holds other bytes after one step than after another, as text;
+// empty: none.
 std::string kept(const StepReport& before, const StepReport& after) {
   for (const RankReport& rank : after.ranks) {
     const RankReport& then = rank_of(before, rank.rank);
@@ -126,7 +128,7 @@ std::string kept(const StepReport& before, const StepReport& after) {
 bool try_experiment(const std::string& check, const Json& table, const ReadContext& context,
                     KitReport& report, const ExperimentBody& body) {
   try {
-    const WithoutLemmas tried_apart;  // check_ops
+    const WithoutLemmas tried_apart;  // check_ops() tries the lemmas
     const Experiment experiment = read_experiment(table, context);
     check_thread_ranks(*experiment.plan);
     body(experiment);
@@ -229,7 +231,8 @@ void check_derivative(const std::string& check, const RunSetup& setup, KitReport
                           left_out(*setup.plan->graph)));
     return;
   }
-  // Backward goes from the last to the first: what is wrong last in the graph is nearest to why.
+  // Backward runs from the last op to the first, so the last wrong slope in the graph is nearest to
+  // the cause.
   const Slope& last = *wrong.back();
   report.failed(
       check,

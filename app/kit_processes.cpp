@@ -34,7 +34,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds patience{300};
-// From the first process' end to that of the others: each ends by itself, in no order.
+// The longest time from the end of the first process to that of the others, which end by
+// themselves, in no order.
 constexpr std::chrono::seconds until_others_end{30};
 constexpr std::chrono::milliseconds look_every{20};
 constexpr const char* endless = "endless";  // the word for a training that is to be killed
@@ -56,12 +57,12 @@ int free_port() {
               "the network of this machine, 127.0.0.1");
 }
 
-// The processes of one run of kit/communicator.lua: each started here, or all by a launcher, which
-// is then the only one that is waited for, and ends as they do.
+// The processes of one run of the kit's communicator.lua, started here one by one, or by a
+// launcher. A launcher is then the only process that is waited for, and ends as they do.
 class Launched {
  public:
   Launched(const TestedCommunicator& communicator, const std::string& word)
-      : Launched() {  // those that were started end with it, if another cannot be
+      : Launched() {  // so that ~Launched() ends those that were started, if the next cannot be
     launcher_ = communicator.launcher;
     ProcessStart child;
     child.command = {"run", (lua_library().parent_path() / "communicator.lua").string(), "--json",
@@ -74,11 +75,11 @@ class Launched {
       const auto words = {"--max-restarts", "0", "--launcher", launcher_.c_str()};
       child.command.insert(child.command.end(), words.begin(), words.end());
     }
-    // A launcher passes on what is written in pieces, and results and words go to one file: no word
-    // may come between the pieces of a result.
+    // A launcher passes output on in pieces, and results and text go to one file. Without --quiet,
+    // text might come between the pieces of a result.
     if (word != endless) child.command.emplace_back("--quiet");
     child.command.insert(child.command.end(), {"--", word});
-    // A launcher around this process is none of theirs.
+    // Hides a launcher around this process from the processes that are started.
     for (const char* other : {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"})
       child.variables.push_back(std::string(other) + "=");
     const std::string port = std::to_string(free_port());
@@ -107,7 +108,7 @@ class Launched {
   void kill(std::size_t p) {
     if (!started_[p].over) ::kill(-started_[p].process, SIGKILL);
   }
-  // False if it is not to be found.
+  // Kills the last process. Returns false if it is not found.
   bool kill_last() {
     if (launcher_.empty()) {
       kill(kit_processes - 1);
@@ -126,7 +127,8 @@ class Launched {
     }
     return false;
   }
-  // Until it holds; false after a long time, or where the first process has ended before.
+  // Waits until the condition holds. Returns false if it does not after `patience`, or when the
+  // first process has ended.
   bool wait_until(const std::function<bool()>& holds) {
     const auto deadline = Clock::now() + patience;
     for (;;) {
@@ -152,11 +154,11 @@ class Launched {
     const One& one = started_[p];
     return one.over && WIFEXITED(one.status) ? WEXITSTATUS(one.status) : -1;
   }
-  // A launcher's code may be another one than that of its processes.
+  // A launcher's exit code may differ from that of its processes.
   bool has_failed() const {
     return launcher_.empty() ? exit_code() == exit_code_of(Stage::run) : exit_code() > 0;
   }
-  // Waits for all, and for the others not much longer than for the first one.
+  // Waits for the first process, then for the others a little longer. Whether all ended with 0.
   bool all_end_well() {
     wait_until([&] { return over(0); });
     const auto deadline = Clock::now() + until_others_end;
@@ -179,7 +181,8 @@ class Launched {
     }
     return lines;
   }
-  // Why the first process ended so, by its own words; or another one, where that one ended well.
+  // Why the run failed: the error that the first process printed, or how the first process that did
+  // not end well ended.
   std::string end() const {
     for (const Json& line : results()) {
       if (line.value("kind", "") == "error") return line.value("message", "");
@@ -205,7 +208,7 @@ class Launched {
 
   WorkFolder folder_{"meshwright-"};
   std::string launcher_;
-  std::string value_;  // of the variable that was asked for last
+  std::string value_;  // value of the environment variable that kill_last() read last
   std::vector<One> started_;
 };
 
@@ -213,7 +216,8 @@ constexpr const char* over_it = "over it";
 constexpr const char* where_to_look =
     "the contract is meshwright/carrier.h, for what sends messages meshwright/transport.h";
 
-// Measured and predicted bytes of a training, and lasting memory; empty: they are alike.
+// The first difference between measured and predicted bytes and lasting memory of a training, as
+// text; empty: none.
 std::string unlike(const Json& result) {
   const auto bytes_of = [](const Json& list) {
     Json bytes = Json::object();
@@ -278,7 +282,7 @@ void check_runs(Launched& run, KitReport& report) {
   }
 }
 
-// "process 1", or "Process 1" where a sentence begins with it.
+// Whether the message names the process, as "process 1" or as "Process 1".
 bool names(const std::string& message, int process) {
   return message.find(fmt::format("rocess {}", process)) != std::string::npos;
 }

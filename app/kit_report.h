@@ -9,22 +9,22 @@
 
 namespace mw {
 
-// `refused`: with a reason, by who may refuse; nobody's fault by itself.
+// `refused`: something that may refuse an experiment did, with a reason; nobody's fault by itself.
 enum class KitVerdict : std::uint8_t { ok, refused, failed };
 
 class KitReport {
  public:
   explicit KitReport(Output& output) : output_(output) {}
 
-  // `subject`: what the checks that follow are of, "strategy mine".
+  // `subject`: what the next checks are about, "strategy mine".
   void begin(const std::string& subject);
   void ok(const std::string& check, const std::string& found = "");
   void refused(const std::string& check, const Error& why);
   void failed(const std::string& check, const std::string& found, const std::string& look_at);
-  // By its first problem: what the checked thing did wrong.
+  // Reports the error's first problem as what the checked thing did wrong.
   void failed(const std::string& check, const Error& why);
 
-  // The sum of all, once.
+  // Prints how many checks have each verdict. Called once.
   void end();
   int failures() const { return failed_; }
   // The problem of the first thing that was refused since begin(); null: nothing was.

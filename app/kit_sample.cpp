@@ -35,7 +35,7 @@ Json plan_entries(const Json& experiment) {
   return plan.is_object() && !plan.empty() ? Json::array({plan}) : Json::array();
 }
 
-// Beside what things are tried, and in which entries of a plan.
+// The file that says beside which mixes things are tried, and in which entries of a plan.
 const Json& mixes_file() {
   static const Json read = kit_file("mixes.json");
   return read;

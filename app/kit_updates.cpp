@@ -15,10 +15,10 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t kit_elements = 1 << 14;  // of a flat tensor
+// elements of a flat tensor
+constexpr std::int64_t kit_elements = 1 << 14;
 constexpr std::int64_t kit_matrices = 2, kit_rows = 96, kit_columns = 64;
-constexpr std::int64_t kit_slack =
-    4096;  // bytes: scalars, and what kernels keep for a vector or two
+constexpr std::int64_t kit_slack = 4096;  // bytes allowed for scalars and small buffers of kernels
 
 using Operands = lemmas::UpdateOperands;
 
@@ -29,7 +29,7 @@ bool same_bits(const Operands& a, const Operands& b, bool gradient) {
   return true;
 }
 
-// Bytes: the most that were alive at a time beside what was there, and what stays.
+// Bytes that a call allocates: its peak, and what stays allocated after it.
 struct Allocated {
   std::int64_t most = 0, kept = 0;
 };
@@ -65,7 +65,7 @@ class UpdateChecker {
     if (rule.whole != nullptr) matrix(rule, of);
   }
 
-  // `direction`: what it leaves in the gradient is read by the next op.
+  // `direction`: the op's result is in the gradient, which the next op reads, and is compared too.
   void element(const ElementOp& op, std::size_t states, const std::string& what, bool direction) {
     const auto run = [&](const Operands& operands, std::int64_t step) {
       UpdateCall call = operands.call(step);
@@ -76,7 +76,7 @@ class UpdateChecker {
     };
     const Operands begin(kit_elements, states, 1), between(kit_elements, states, 2);
     Operands once(begin), again(begin), warm(begin);
-    run(warm, 3);  // what kernels set up at their first call
+    run(warm, 3);  // a first call, in which kernels set up what they keep
     const Allocated used = allocated([&] { run(once, 3); });
     run(between, 4);
     run(again, 3);

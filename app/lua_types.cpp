@@ -22,7 +22,7 @@ Json declaration_of(const Registration& one) {
           {"takes", declaration_of(one.options())}};
 }
 
-// What the plugin registers, and its ops apart.
+// What the plugin registers. Its ops are also appended to `ops`.
 Json declaration_of(const PluginDescriptor& plugin, Json& ops) {
   Json brings = Json::array();
   for (const Registration& one : registrations_of(plugin)) {

@@ -28,9 +28,10 @@ namespace mw {
 namespace {
 
 constexpr int exit_usage = 2;
-constexpr int seconds_for_first = 5;  // to say what all processes have to say
+// for the first process to print an error that all processes have
+constexpr int seconds_for_first = 5;
 
-// The nearest command where a word is none; empty if the words are in order.
+// The error for a word that names no command, with the nearest command; empty: all words do.
 std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* at = &app;
   std::string path;
@@ -41,7 +42,7 @@ std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string
     }
     if (names.empty() || word.starts_with('-')) return std::nullopt;
     if (std::find(names.begin(), names.end(), word) == names.end()) {
-      std::erase_if(names, [&](const std::string& name) {  // hidden ones have no group
+      std::erase_if(names, [&](const std::string& name) {  // hidden commands have no group
         return at->get_subcommand(name)->get_group().empty();
       });
       const std::string near = word == "help" ? fmt::format("meshwright {}--help lists them", path)
@@ -72,7 +73,7 @@ std::string hint_for_option(const std::string& given, std::vector<std::string> n
                      equals == std::string::npos ? "…" : given.substr(equals + 1));
 }
 
-// The nearest option where the parser found one that it does not know.
+// The hint for a parse error: the nearest option, if the parser found an unknown one.
 std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* at = &app;
   std::string path;
@@ -94,7 +95,7 @@ std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("see meshwright {}--help", path);
 }
 
-// What the parser says; what it does not know as it was typed, in that order.
+// The text of a parse error. Unknown words are listed as they were typed, in that order.
 std::string text_of(const CLI::App& app, const CLI::ParseError& error,
                     const std::vector<std::string>& words) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what();
@@ -132,8 +133,8 @@ Command* called(const CLI::App& app) {
   return nullptr;
 }
 
-// Every plan is proved before it is run or shown. The variable is for tests of what judges wrong
-// plans as they run.
+// Proves every plan before it is run or shown. MESHWRIGHT_UNPROVED is for tests of the checks that
+// judge wrong plans as they run.
 void prove_plans() {
   if (std::getenv("MESHWRIGHT_UNPROVED") == nullptr) {
     add_plan_check(check_proved);
@@ -160,8 +161,8 @@ std::vector<std::string> words_of_script(std::vector<std::string>& words) {
   return taken;
 }
 
-// Reads the words into the arguments of the command that they call. An exit code where none is to
-// be run.
+// Reads the words into the arguments of the command that they call. Returns an exit code if no
+// command is to be run.
 std::optional<int> parse(CLI::App& app, const std::vector<std::string>& words) {
   if (words.empty()) {
     std::cerr << app.help();
@@ -219,7 +220,8 @@ int run_main(int argc, char** argv) {
     return command.run(*output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);
-    // Where the first process fails alike it says so, and the launcher ends this one.
+    // A silent process waits before it prints: if the first process fails too, that prints the
+    // error, and the launcher ends this one.
     const bool alone = silent && error.exit_code() == exit_code_of(Stage::environment);
     for (int second = 0; alone && second < seconds_for_first && !stop_requested(); ++second)
       ::sleep(1);
@@ -247,10 +249,10 @@ static Function* of_openmp(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
 }
 
-// The library of OpenMP binds the first thread to a place while it is loaded, where OMP_PROC_BIND,
-// OMP_PLACES or GOMP_CPU_AFFINITY say so: the place would be all that this process and those that
-// it starts have. What they had before is known by its number of processors: it is that of all
-// places, or all that the system allows. Otherwise it cannot be found again.
+// The OpenMP library binds the first thread to a place while it is loaded, if OMP_PROC_BIND,
+// OMP_PLACES or GOMP_CPU_AFFINITY say so. This process and those that it starts would have that
+// place alone. OpenMP still knows how many processors there were before: those of all places, or
+// all that the system allows. If neither has that number, the thread stays bound.
 static void leave_place() {
   const auto processors = of_openmp<int()>("omp_get_num_procs");
   const auto places = of_openmp<int()>("omp_get_num_places");
@@ -273,11 +275,11 @@ static void leave_place() {
   }
 }
 
-// Threads of OpenMP that spin between their regions take cores from other ranks and programs: with
-// one busy program beside, steps of 0.13 s took 3 s on two cores. Threads that never spin are late:
-// 151 ms for 92 with nothing beside; a thousand turns give 109 and lose 8 % beside a program. The
-// library reads this once, when it is loaded: so where nobody has said how threads wait, the
-// program begins anew.
+// OpenMP threads that spin between parallel regions take cores from other ranks and programs:
+// beside one busy program, steps of 0.13 s took 3 s on two cores. Threads that never spin wake
+// late: steps took 151 ms instead of 92 ms with nothing beside. With a thousand spins steps took
+// 109 ms, and 8 % longer beside a program. The library reads these variables once, when it is
+// loaded, so the program executes itself again, unless somebody has set them.
 static void wait_passively(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   if (argv[0] == nullptr || argv[1] == nullptr || argv[1][0] == '-') return;

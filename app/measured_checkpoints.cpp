@@ -1,4 +1,5 @@
-// What measurements keep of a run's checkpoints: those before it began, and those that it wrote.
+// The checkpoints of a run's measurements: the past that a resumed run takes over, and the
+// checkpoints that it writes.
 #include <fmt/format.h>
 
 #include "app/measurements.h"

@@ -118,8 +118,8 @@ Parting Measurements::parting() const {
                     {prediction_.step_seconds, prediction_.step_error, experiment_.plan->ranks()});
 }
 
-// A step that is left out for the overflow of its gradients has done nothing. Where NaN ends the
-// run, what ends it has more to say.
+// A step whose update was left out because its gradients overflowed does not count. If NaN ends the
+// run, whatever ends it reports more.
 std::string Measurements::look_for_divergence(const StepReport& report) {
   if (experiment_.stops_on_nan) return "";
   const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
@@ -178,7 +178,7 @@ void Measurements::add_metrics(std::int64_t step, const StepMetrics& metrics) {
 }
 
 void Measurements::flush_if_due() {
-  if (!complete_) return;  // a file has a step and its numbers, or neither
+  if (!complete_) return;  // a file has a step with its metrics, or without both
   log_.flush_if_due();
   events_.flush_if_due();
 }
@@ -245,8 +245,8 @@ std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() c
   return most;
 }
 
-// The part of all ranks' time in the step in which they waited for another stage's work: in
-// receives, and before the totals, at which all meet.
+// The share of all ranks' time in the step in which they waited for another stage's work: in
+// receives, and before the totals, where all ranks meet.
 double Measurements::bubble_of(const StepReport& report) const {
   if (experiment_.plan->stages() == 1) return 0;  // no other stage to wait for
   double idle = 0, all = 0;
@@ -353,7 +353,7 @@ Json Measurements::result(RunStatus status) const {
   add_checkpoints(result);
   if (!loads_.empty()) {
     result["experts"] = loads_.to_json();
-    // Below the mean where a limited capacity is not filled: no rank is the fullest by that.
+    // Below 1, a limited capacity of experts was not filled, and no rank was too full.
     const double imbalance = loads_.most_rows_share() * plan.imbalance.factor;
     if (imbalance >= 1) result["experts"]["rank_imbalance"] = imbalance;
     const std::string note = rows_note(plan, loads_.most_rows_share());

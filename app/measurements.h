@@ -30,20 +30,20 @@ class Measurements {
   Measurements(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
                Checkpoints* checkpoints = nullptr);
 
-  // After each step, in the recorder's thread. Returns what people should be told at
-  // once; mostly nothing.
+  // Adds a step's report, in the recorder's thread. Returns what people should be told at once;
+  // mostly nothing.
   std::string add(const StepReport& report, const CoreUse& use,
                   const std::optional<HeldOut>& held_out);
-  // Numbers by name of the step that was added last; then it is complete.
+  // Adds the metrics of the step that was added last, which is then complete.
   void add_metrics(std::int64_t step, const StepMetrics& metrics);
-  const std::string& earlier_unread() const { return log_.earlier_unread(); }  // app/run_log.h
-  // For accounts of steps (app/run_log.h).
+  const std::string& earlier_unread() const { return log_.earlier_unread(); }  // see RunLog
+  // For accounts of steps: see RunLog.
   void hold_accounts_to(const AloneTimes* alone) { log_.hold_accounts_to(alone); }
   void took(const std::string& what, double seconds) { log_.took(what, seconds); }
   // Writes the steps that are complete, if the files were not written for an interval. Called after
   // each step, and while no step ends for a while.
   void flush_if_due();
-  // What was added so far is in the run file: a checkpoint is no more than what the file has.
+  // Writes all that was added so far, so that no checkpoint is ahead of the run file.
   void flush() {
     log_.flush();
     events_.flush();
@@ -55,27 +55,26 @@ class Measurements {
     bool failed;
   };
   std::vector<CheckpointWords> take_checkpoints();
-  // Whether there are times of steps of this process; a run that went on from a checkpoint may have
-  // none.
+  // Whether this process has times of steps; a run that went on from a checkpoint may have none.
   bool ran() const { return !rows_.empty(); }
-  // After the last step, of a run that was checked.
+  // Takes the report of a run-time check, after the last step.
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
   // Notes, as an event and in the result, that the process was started again after a run that
   // failed.
   void started_again(const Attempt& attempt);
-  // Where ranks were when the run failed: an event each, and in the result.
+  // Notes where ranks were when the run failed, as an event for each and in the result.
   void keep_places(const std::vector<RankPlace>& places);
   // Notes that a run stopped at a loss or a norm that is not finite, with what was said of it.
   void stopped_diverging(const RankFailed& why);
   // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
   // norm that is NaN or Inf has failed.
   RunStatus conclude(bool interrupted, const std::string& ended_by);
-  // Closes its file, with the result in it.
+  // Closes the run file, with the result in it.
   void close(RunStatus status, const Json& result);
-  // The same for a run that broke off, on a rank (-1: on none). `result` is asked once the reason
-  // is known. Returns why the file lacks something; empty: it does not.
+  // Closes the run file of a run that broke off, on a rank (-1: on none). `result` is called once
+  // the reason is known. Returns why the file lacks something; empty: it does not.
   std::string fail(RunStatus status, int rank, const std::string& why,
                    const std::function<Json()>& result);
   // Why the status is not `done`, or why it is before the last step; else empty.
@@ -91,13 +90,14 @@ class Measurements {
   Parting parting() const;   // how far measured steps are from predicted ones, and why
   const ExpertLoads& experts() const { return loads_; }
   double mfu() const { return speed().mfu; }  // model flops over what the devices could have done
-  // Bytes of a rank in the last step; of stages, the highest of each stage's first rank.
+  // Transfers of the last step: the bytes of the rank that sent most, and the most calls of a rank.
   std::map<CommunicationKey, CommunicationUse> communication_use() const;
-  double bubble_fraction() const;  // of all ranks' time: waiting for another stage
-  std::int64_t memory_peak(Category category) const;  // of the rank that has most of it
+  // median share of all ranks' time spent waiting for another stage
+  double bubble_fraction() const;
+  std::int64_t memory_peak(Category category) const;  // peak bytes of the rank that has most of it
   const std::vector<double>& losses() const { return losses_; }
   std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()); }
-  std::int64_t peak_bytes() const;  // of the rank with the most
+  std::int64_t peak_bytes() const;  // peak bytes of the rank with the most
   const std::vector<std::int64_t>& skipped_steps() const { return skipped_; }
 
  private:
@@ -108,7 +108,7 @@ class Measurements {
   void add_held_out(std::int64_t step, const HeldOut& held_out);
   Json memory() const;
   Json communication() const;
-  void take_past();  // of the checkpoint that the run goes on from
+  void take_past();  // takes over the steps before the checkpoint that the run goes on from
   Json checkpoints() const;
   void add_checkpoints(Json& result) const;
 
@@ -118,23 +118,24 @@ class Measurements {
   RunLog log_;
   RunEvents events_;
   bool said_lost_ = false;
-  std::vector<CheckpointReport> written_;  // checkpoints, those that failed too
-  std::vector<double> losses_, norms_;     // of the steps before a checkpoint too
+  std::vector<CheckpointReport> written_;  // reports of checkpoints, failed ones too
+  std::vector<double> losses_, norms_;     // of all steps, those before a checkpoint too
   std::vector<StepRow> rows_;              // of the steps of this process
-  std::vector<std::int64_t> batches_;      // of each step, where they differ
+  std::vector<std::int64_t> batches_;      // batch of each step, if batches differ
   double loss_scale_ = 1;                  // of the last step
-  Json held_out_ = Json::array();          // an entry for each evaluation
+  Json held_out_ = Json::array();          // held-out losses, an entry for each evaluation
   std::vector<std::int64_t> skipped_;
-  std::int64_t at_step_ = 0;  // which is under way, or being added
-  bool complete_ = true;      // the last step has its numbers
-  std::string diverged_;      // since when, if the last step's loss or norm is not finite
+  std::int64_t at_step_ = 0;  // step that is under way, or being added
+  bool complete_ = true;      // whether the last step has its metrics
+  // why and since when the last step's loss or norm is not finite; empty: both are
+  std::string diverged_;
   std::string reason_;
   std::int64_t restarts_ = 0;
   Json places_;  // null: the run has not failed on a rank
   double startup_seconds_ = 0;
-  std::vector<RankReport> ranks_;  // of the last step
-  ExpertLoads loads_;              // of the last step too
-  CheckReport check_;              // of no steps if there was none
+  std::vector<RankReport> ranks_;  // reports of the last step
+  ExpertLoads loads_;              // expert choices of the last step
+  CheckReport check_;              // of no steps if the run was not checked
 };
 
 }  // namespace mw

@@ -22,7 +22,7 @@ std::string tail(const std::string& name) {
   return name.substr(name.rfind('.') + 1);
 }
 
-// Entries that layers have alike, each once, in the order of the first.
+// Collects entries and merges equal ones of several layers, in the order of the first.
 class Alike {
  public:
   explicit Alike(int layers) : layers_(layers) {}
@@ -67,7 +67,8 @@ Json ops_json(const Graph& graph) {
           {{"name", made ? "" : tail(value.name)}, {"dims", names_of(use.dims)}});
     }
     for (const Dims& dims : op.output_dims) entry["outputs"].push_back({{"dims", names_of(dims)}});
-    entry["whole"] = Json::array();  // rope needs head_dim of two operands
+    // without duplicates: rope needs head_dim whole in two operands
+    entry["whole"] = Json::array();
     for (const auto& name : names_of(op.whole)) {
       if (std::find(entry["whole"].begin(), entry["whole"].end(), name) == entry["whole"].end())
         entry["whole"].push_back(name);
@@ -101,7 +102,7 @@ Json parameters_json(const Graph& graph) {
   return parameters.json();
 }
 
-// Kinds of ops that have the dim; `whole`: of those that need it whole, or that do not.
+// Kinds of ops that have the dim: those that need it whole if `whole`, else those that do not.
 std::vector<std::string> kinds_with(const Graph& graph, Dim dim, bool whole) {
   std::set<std::string> kinds;
   for (const Op& op : graph.ops()) {

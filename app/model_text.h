@@ -10,10 +10,11 @@
 
 namespace mw {
 
-// A model's dims, ops and parameters; what layers have alike is said once.
+// A model's dims, ops and parameters; entries that layers have alike appear once.
 Json model_json(const Graph& graph, const std::string& name);
 
-// `plugins show --model NAME`: of options that are required and not set, a small example's sizes.
+// The command `plugins show --model NAME`. Required options that are not set get the sizes of a
+// small example.
 int show_model(PluginRegistry& plugins, const std::string& name,
                const std::vector<std::string>& settings, Output& output);
 

@@ -1,4 +1,4 @@
-// Adds a run's own numbers to a step's, and hands all of them to the recorder.
+// Observers that add the run's own metrics to a step's, and hand all metrics to the recorder.
 #include "app/observe.h"
 
 #include "app/measurements.h"

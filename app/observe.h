@@ -1,4 +1,4 @@
-// The numbers of a step, from the observers to the recorder.
+// Observers that pass the metrics of a step to the recorder.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace mw {
 
 class Measurements;
 
-// Adds the numbers that a run records itself: of its loss scale and of evaluations.
+// Adds the metrics that a run records itself: of its loss scale and of evaluations.
 class OwnMetrics : public RunObserver {
  public:
   // `scales`: the run has a loss scale.
@@ -21,7 +21,7 @@ class OwnMetrics : public RunObserver {
   const bool scales_;
 };
 
-// Hands the numbers of all observers before it to the recorder, after the step itself.
+// Hands the metrics of all observers before it to the recorder, after the step's report.
 class RecordMetrics : public RunObserver {
  public:
   RecordMetrics(RunRecorder& recorder, Measurements& measured)

@@ -22,21 +22,21 @@ namespace {
 
 constexpr int unknown_failure = -1;
 
-// Why something that was for stdout could not be written, as errno has it; 0: all was. A pipe that
-// is closed is no reason: nobody listens any more.
+// The errno of the first failed write to stdout; 0: none failed. A closed pipe does not count, as
+// nobody reads it any more.
 int stdout_failure = 0;
 
 void note_failure(int reason) {
   if (stdout_failure == 0 && reason != EPIPE) stdout_failure = reason;
 }
 
-// Complete lines only: a reader never sees half an object.
+// Writes complete lines only, so that a reader never sees half an object.
 void write_all(int file, const std::string& text) {
   if (!write_whole(file, text.data(), text.size()) && file != STDERR_FILENO) note_failure(errno);
 }
 
-// What the C library keeps for stdout, as of a script's print. It forgets why an earlier write of
-// its own failed.
+// Flushes the C library's buffer of stdout, which a script's print fills. The C library does not
+// keep the errno of a write that failed before.
 void flush_stdout() {
   if (std::fflush(stdout) != 0) {
     note_failure(errno);
@@ -48,12 +48,12 @@ void flush_stdout() {
   std::clearerr(stdout);
 }
 
-// A file for results that what started this process has for it (lines_variable); -1: there is
-// none. Processes that this one starts have stdouts of their own.
+// Opens the file for results that the process which started this one names in lines_variable; -1:
+// there is none. Unsets the variable, as processes started from here have stdouts of their own.
 int file_of_lines() {
   const char* path = std::getenv(lines_variable);
   if (path == nullptr) return -1;
-  // A pipe that nobody reads any more would be waited for.
+  // Without O_NONBLOCK, this would wait for a pipe that nobody reads any more.
   const int file = ::open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   ::unsetenv(lines_variable);
   if (file >= 0) ::fcntl(file, F_SETFL, O_APPEND);
@@ -64,7 +64,7 @@ std::string with_newline(const std::string& text) {
   return text.empty() || text.back() == '\n' ? text : text + '\n';
 }
 
-// Names in run files, scripts and plugins are foreign text: none of it commands a terminal.
+// Names in run files, scripts and plugins may have control characters, which are made readable.
 std::string for_people(const std::string& text) {
   return with_newline(readable(text));
 }

@@ -1,6 +1,5 @@
 // What the program says, and where: results and people's text on stdout, diagnostics on stderr.
-// With
-// --json stdout carries one JSON object a line and everything else goes to stderr.
+// With --json, stdout carries one JSON object a line and everything else goes to stderr.
 #pragma once
 
 #include <set>
@@ -11,8 +10,8 @@
 
 namespace mw {
 
-// The exit code of a process that is to end with `code`: another one, and an error on stderr, if
-// something that was for stdout could not be written, as where the disk is full.
+// The exit code of a process that is to end with `code`. If something for stdout could not be
+// written, as where the disk is full, it is never 0, and an error is printed on stderr.
 int with_stdout_written(int code);
 
 class Output {
@@ -24,24 +23,25 @@ class Output {
   bool json() const { return json_; }
   bool quiet() const { return quiet_; }    // no text but errors and what a script prints
   bool colour() const { return colour_; }  // stderr is a terminal and NO_COLOR is not set
-  // A result: a line of JSON with --json, nothing else.
+  // Writes a result: a line of JSON with --json, and nothing without.
   void result(const Json& object);
   // Writes text for people to stdout, or to stderr with --json, and adds a missing newline. Nothing
   // if quiet.
   void text(const std::string& text);
   // From here on, stdout is for document() alone: all else goes to stderr.
   void keep_stdout();
-  // Undoes that, for a process that only starts another one, which has lines of its own.
+  // Undoes keep_stdout() and what --json does to stdout, in a process that only starts another one.
   void give_stdout_back();
-  // What somebody saves or pipes on, quiet or not: stdout as it was; with --json stderr.
+  // Writes what somebody saves or pipes on, quiet or not: to the original stdout, with --json to
+  // stderr.
   void document(const std::string& text);
   // From here on only error() says anything, and stdout goes nowhere: another process speaks.
   void mute();
-  // Diagnostics: stderr. Nothing if quiet.
+  // Writes a diagnostic to stderr. Nothing if quiet.
   void note(const std::string& text);
-  // True the first time that it is asked of a text: what a loop says again and again.
+  // Whether the text is asked about for the first time, so that a loop says it only once.
   bool says_first(const std::string& text) { return said_.insert(text).second; }
-  // Diagnostics that quiet does not hide: what a run does without, which somebody relies on.
+  // Writes a diagnostic even if quiet: a run lacks something that somebody relies on.
   void warn(const std::string& text);
   // Every problem: "error: …" and its hint on stderr; with --json a line each on stdout too.
   void error(const Error& error);

@@ -1,5 +1,5 @@
-// Makes the plan that a pass finds and the plan that it leaves, and those of its strategies one
-// after the other, and says how they differ.
+// Compares the plans before and after a pass, and the plans of an experiment's first strategies,
+// one more at a time.
 #include "app/plan_changes.h"
 
 #include <fmt/format.h>
@@ -105,14 +105,14 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// One line of a diff: of both texts, or of one alone.
+// A line of a diff: ' ' of both texts, '-' of the first alone, '+' of the second alone.
 struct DiffLine {
   char side = ' ';
   std::string text;
 };
 
-// Two texts line by line, by a longest common subsequence of what lies between the lines that they
-// begin and end with alike.
+// Compares two texts line by line: by a longest common subsequence of what lies between their
+// common beginning and their common end.
 std::vector<DiffLine> compared(const std::vector<std::string>& a,
                                const std::vector<std::string>& b) {
   std::size_t begin = 0, end_a = a.size(), end_b = b.size();
@@ -151,8 +151,9 @@ std::vector<DiffLine> compared(const std::vector<std::string>& a,
 
 constexpr std::size_t lines_beside = 2;
 
-// Lines of two texts: those that only one has with "-" and "+", and `lines_beside` around them with
-// " "; "@@ SECTION" where others are left out. A section begins with a line that is not indented.
+// The diff of two texts: lines of only one text after "-" or "+", `lines_beside` common lines
+// around them after " ", and "@@ SECTION" where others are left out. A section begins with a line
+// that is not indented.
 std::string line_diff(const std::string& before, const std::string& after) {
   const std::vector<DiffLine> lines = compared(lines_of(before), lines_of(after));
   std::vector<bool> shown(lines.size(), false);
@@ -172,7 +173,7 @@ std::string line_diff(const std::string& before, const std::string& after) {
   return text;
 }
 
-// The listing in parts, a segment each, so that what is compared stays short.
+// Splits a listing into its segments, so that the compared texts stay short.
 std::vector<std::pair<std::string, std::string>> sections_of(const std::string& listing) {
   std::vector<std::pair<std::string, std::string>> sections;
   for (const std::string& line : lines_of(listing)) {

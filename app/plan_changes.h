@@ -8,13 +8,13 @@
 
 namespace mw {
 
-// The plan's programs before the pass of that name and after it, as a diff; bytes, peak memory and
-// predicted step of both; and whether both are proved. Passes behind it are in neither. Throws
-// Error where the plan has no such pass, with the nearest.
+// The plan's programs before and after the pass of that name, as a diff; bytes, peak memory and
+// predicted step of both; and whether both are proved. Later passes are in neither. Throws Error,
+// with the nearest name, if the plan has no such pass.
 Json pass_diff(const RunRequest& asked, const RunSetup& setup, const std::string& pass);
 
-// The plan of the first strategy of the experiment, of the first two, and so on: what each sends,
-// holds and takes, and what that is more than without the last one.
+// Plans with none of the experiment's strategies, with the first one, with the first two, and so
+// on: what each plan sends, holds and takes, and which transfers its last strategy adds.
 Json plan_by_strategy(const RunRequest& asked, const RunSetup& setup);
 
 }  // namespace mw

@@ -37,7 +37,7 @@ Json json_of(const PluginDescriptor& plugin, const std::string& file) {
   return line;
 }
 
-// What mw.cluster takes by name and no plugin brings.
+// The cluster files that mw.cluster finds by name, plugins' clusters apart.
 std::vector<ClusterFile> all_cluster_files(const PluginRegistry& plugins) {
   std::vector<ClusterFile> all = cluster_files(lua_library().parent_path() / "clusters", ".lua");
   std::erase_if(all, [](const ClusterFile& one) { return one.name == "names"; });
@@ -47,16 +47,17 @@ std::vector<ClusterFile> all_cluster_files(const PluginRegistry& plugins) {
   return all;
 }
 
-// What mw.stack takes by name.
+// The stack files that mw.stack finds by name.
 std::vector<ClusterFile> all_stack_files() {
   std::vector<ClusterFile> all =
       cluster_files(lua_library().parent_path() / "clusters/stacks", ".lua");
-  std::erase_if(all, [](const ClusterFile& one) { return one.name == "ops"; });  // a part of others
+  // a part of other stacks
+  std::erase_if(all, [](const ClusterFile& one) { return one.name == "ops"; });
   return all;
 }
 
-// What comes with the program and no plugin here brings: threads, which are no communicator, and
-// plugins that this build is without.
+// Entries that no plugin here brings: threads, which are no communicator, and plugins that this
+// build lacks.
 std::vector<Json> shipped(const PluginRegistry& plugins) {
   std::vector<Json> lines = {
       {{"kind", name_of(Kind::communicator)},
@@ -105,7 +106,8 @@ Json json_of_stack(const ClusterFile& one) {
           {"status", "ok"}};
 }
 
-// Writes the lines, or what people read of them; `more`: what that is made with beside them.
+// Writes the lines as JSON, or a text for people. `more`: further values from which the text is
+// made.
 void write_lines(const Json& lines, Json more, Output& output) {
   for (const Json& line : lines) output.result(line);
   if (output.json()) return;
@@ -144,7 +146,7 @@ int list_plugins(const Arguments& arguments, Output& output) {
 
 namespace {
 
-// What stands for a name in the list, whoever brings it.
+// Collects what `plugins show NAME` prints of a name, whoever brings it.
 class Shown {
  public:
   explicit Shown(Output& output) : output_(output) {}
@@ -155,7 +157,8 @@ class Shown {
     line["toolchain"] = plugin.toolchain;
     line["brings"] = Json::array();
     line.erase("file");
-    Json& told = told_.emplace_back(line);  // how a script writes each beside it
+    // the line for people, which says how a script writes each
+    Json& told = told_.emplace_back(line);
     for (const Registration* one : shown) {
       line["brings"].push_back({{"kind", name_of(one->kind)},
                                 {"name", one->name},
@@ -203,7 +206,7 @@ int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output
     return 0;
   }
   for (const NamedThing& one : plugins.named(name)) shown.add(*one.plugin, one.registrations);
-  std::vector<std::string> others;  // that no file of a plugin has
+  std::vector<std::string> others;  // names that no plugin's file has
   for (const ClusterFile& one : all_cluster_files(plugins)) {
     others.push_back(one.name);
     if (one.name != name) continue;
@@ -230,7 +233,7 @@ struct ShowPluginArguments : Arguments {
   std::string plugin, of_model;
 };
 
-// A script's models are those of its plans.
+// Shows a plugin or a model. The models of a script are those of its plans.
 int show_plugin_or_model(const ShowPluginArguments& arguments, Output& output) {
   const std::string& name = arguments.of_model;
   if (name.ends_with(".lua") || name == "-") {

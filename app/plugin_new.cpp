@@ -35,7 +35,7 @@ std::string camel(const std::string& name) {
   return text;
 }
 
-// A variable of scripts, a file, and part of a class's name.
+// A name must do as a variable of scripts, as a file's name and as part of a class's name.
 void check_new_name(const std::string& name) {
   static const std::set<std::string> words = {
       "and",      "break", "do",   "else",  "elseif", "end",   "false", "for",
@@ -109,7 +109,8 @@ std::string filled(std::string text, const std::map<std::string, std::string>& v
   return text;
 }
 
-// Writes what a folder of templates has; adds the names of the files to `written`.
+// Writes the files of a folder of templates, with the values filled in, and adds their names to
+// `written`.
 void copy_templates(const fs::path& from, const fs::path& to,
                     const std::map<std::string, std::string>& values,
                     std::set<std::string>& written) {
@@ -149,7 +150,7 @@ std::string way_to_start() {
   return shell_word(way.string());
 }
 
-// The script that uses a thing of the kind: what runs it, and where its lines are.
+// The command that uses a new plugin of the kind, and what it does.
 NextStep use_of(const std::string& kind, const std::string& name, bool lua) {
   const std::string way = way_to_start(),
                     path = fmt::format("--plugin-path {}{}", name, lua ? "" : "/build");
@@ -191,8 +192,8 @@ struct NewPluginArguments : Arguments {
   bool lua = false;  // a script, not C++
 };
 
-// A new plugin's folder, of the name, in the working directory. Throws Error (script) for a name or
-// a kind that will not do, or a folder that is there.
+// Writes the new plugin's folder into the working directory. Throws Error (script) for a name or a
+// kind that will not do, or a folder that exists.
 int new_plugin(const NewPluginArguments& arguments, Output& output) {
   PluginRegistry plugins = registry_of(arguments);
   const std::string& name = arguments.name;
@@ -216,7 +217,7 @@ int new_plugin(const NewPluginArguments& arguments, Output& output) {
       {"CLASS", camel(name) + camel(arguments.kind)},
       {"PREFIX", share.parent_path().parent_path().string()}};
   const std::string end = arguments.lua ? "-lua" : "";
-  std::set<std::string> written;  // a kind's own file takes the place of the common one
+  std::set<std::string> written;  // names; a kind's own file replaces the common one
   for (const std::string& from : {"common" + end, arguments.kind + end})
     copy_templates(templates / from, folder, values, written);
   const std::vector<std::string> files(written.begin(), written.end());

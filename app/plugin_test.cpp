@@ -1,5 +1,5 @@
-// `meshwright plugins test`: tries all that a plugin registers, or what the experiments of a script
-// are made of, alone and beside the forms, and reports each check.
+// `meshwright plugins test`: tries all that a plugin registers, or the experiments of a script,
+// alone and beside forms of parallelism, and reports each check.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,8 +23,8 @@
 namespace mw {
 namespace {
 
-// Makes the thing as a script would have it made; for kinds that are made of more than their
-// options, does nothing.
+// Makes the registered thing from its options, as a script would. Does nothing for kinds that are
+// made of more than their options.
 void construct(const Registration& one, const Json& options,
                const std::shared_ptr<const ScriptReach>& reach) {
   Problems problems;
@@ -68,12 +68,12 @@ std::string badly_declared(const Option& option, const Options& all) {
 
 class PluginTester {
  public:
-  // `plugin_path`: of other processes of this program, which are to find the plugin.
+  // `plugin_path`: where other processes of this program look for the plugin.
   PluginTester(PluginRegistry& plugins, std::vector<std::string> plugin_path, Output& output)
       : report_(output), plugin_path_(std::move(plugin_path)) {
     context_.catalog = &plugins;
     context_.roots = {"."};
-    context_.unchecked = true;  // whether mixes are right is what it looks at itself
+    context_.unchecked = true;  // check_mixes() judges plans itself
     reach_ =
         std::make_shared<ScriptReach>(ScriptReach{context_.call, context_.roots, context_.catalog});
   }
@@ -115,8 +115,8 @@ class PluginTester {
     }
   }
 
-  // An unknown key and values out of range are refused by name; the range's own ends are not a
-  // reason to throw anything but an Error.
+  // Checks that an unknown key and values out of range are refused by name, and that the ends of a
+  // range throw nothing but an Error.
   void refuses(const Registration& one) {
     const auto attempt = [&](const std::string& key, const Json& value, bool wrong) {
       Json given = options_;
@@ -222,7 +222,7 @@ class PluginTester {
     }
   }
 
-  // Whether ranks compute there what they do on CPUs, alone and beside the forms.
+  // Checks that ranks compute on the device what they compute on CPUs, alone and in mixes.
   void computes_on(const Registration& one, const Json& on_cpu) {
     try {
       check_platform(*make_by_default<Platform>(one), report_);
@@ -240,7 +240,7 @@ class PluginTester {
     }
   }
 
-  // A plan of a few ranks on what it describes.
+  // Checks that a small plan can be priced for the cluster that the plugin describes.
   void priced(const Registration& one) {
     Json experiment = small_experiment(true);
     const char* check = "describes itself";
@@ -261,7 +261,7 @@ class PluginTester {
     if (!read) report_.failed("runs somewhere", "no plan could be priced for it", "see above");
   }
 
-  // What can be called without a plan.
+  // Checks updates, data and rates by themselves.
   void by_itself(const Registration& one, const Json& experiment) {
     const auto with = [&](const char* check, const auto& body) {
       try_experiment(check, experiment, context_, report_, body);
@@ -287,7 +287,7 @@ class PluginTester {
     return experiment;
   }
 
-  // Whether some mix of it is not refused.
+  // Whether the experiment is not refused in some mix.
   bool goes(const Json& experiment) const {
     for (const KitMix& mix : kit_mixes()) {
       const auto table = beside(experiment, mix);
@@ -303,7 +303,7 @@ class PluginTester {
     return false;
   }
 
-  // The orders of many sizes, by themselves.
+  // Checks the scheduler's orders of many sizes. False: none is right, or one is wrong.
   bool orders(const Registration& one) {
     Problems none;
     Values values = one.options().read(options_, "", none);
@@ -357,7 +357,7 @@ class PluginTester {
   Json options_;
 };
 
-// A script whose every verb tests its experiments instead.
+// The host of a script whose every verb tests its experiments instead.
 class TestHost : public AppHost {
  public:
   TestHost(Output& output, PluginRegistry& plugins, std::filesystem::path folder)
@@ -369,7 +369,7 @@ class TestHost : public AppHost {
     context.catalog = &plugins_;
     context.roots = {".", folder_, folder_ / ".."};
     context.call = function;
-    context.unchecked = true;  // as above
+    context.unchecked = true;  // check_mixes() judges plans itself
     for (Json experiment : experiments) {
       experiment.erase("log");
       if (experiment.contains("steps")) experiment["steps"] = 3;
@@ -423,8 +423,8 @@ int test_script(const Arguments& arguments, const std::string& file, PluginRegis
   return host.finish(file);
 }
 
-// Tests a plugin: what it registers is tried alone and beside the forms, and each check reported; 1
-// if one failed. Of a script every mw.train is tried instead.
+// Tests a plugin: tries what it registers alone and in mixes, and reports each check. In a script,
+// tests what every mw.train is given. Returns 1 if a check failed.
 int test_plugin(const TestPluginArguments& arguments, Output& output) {
   const std::string& what = arguments.what;
   stop_on_signals();

@@ -131,7 +131,7 @@ void Progress::show(const ProgressLine& line) {
   }
 }
 
-// A run goes on where nobody reads its progress any more.
+// Ignores write errors: a run goes on when nobody reads its progress any more.
 void Progress::put(const std::string& text) const {
   std::fputs(text.c_str(), out_);
   std::fflush(out_);

@@ -8,26 +8,25 @@
 
 namespace mw {
 
-// One finished step.
 struct ProgressStep {
   std::int64_t step = 0;  // from 0
   double loss = 0;
-  double seconds = 0;           // of the step
-  std::int64_t tokens = 0;      // of the step, over all ranks; 0: not known
-  std::int64_t peak_bytes = 0;  // of the rank that uses most; 0: not known
+  double seconds = 0;           // seconds that the step took
+  std::int64_t tokens = 0;      // tokens of the step, over all ranks; 0: not known
+  std::int64_t peak_bytes = 0;  // peak of the rank that uses most; 0: not known
 };
 
 struct ProgressLine {
-  std::int64_t done = 0, steps = 0;  // steps done, of how many
+  std::int64_t done = 0, steps = 0;  // steps done, and steps of the run
   double loss = 0;
   double tokens_per_second = 0;  // 0: not known
   std::int64_t peak_bytes = 0;
   double seconds_left = 0;
 };
 
-// 8 s, 1:05, 2:03:00, 3 d 4 h. Not finite or negative: "?".
+// "8 s", "1:05", "2:03:00", "3 d 4 h"; "?" if not finite or negative.
 std::string format_duration(double seconds);
-// 950, 18.2k, 1.25M: three digits that count.
+// "950", "18.2k", "1.25M": three significant digits.
 std::string format_count(double value);
 // "step  7/100  loss 5.4321  18.2k tokens/s  312 MiB/rank  0:12 left". With `color`, ANSI escapes
 // make words faint and a loss that is not finite red. Cut to `columns` if that is not 0: whole
@@ -54,9 +53,9 @@ class Progress {
   // Shows the step if it is time to: the first, the last, and one each interval. `now`: seconds on
   // any clock that does not go back.
   void step(const ProgressStep& report, double now);
-  // A line of its own, above the one that is rewritten.
+  // Prints a line of its own, above the one that is rewritten.
   void note(const std::string& text);
-  // The line stays as it is now; the cursor goes below.
+  // Leaves the line as it is now, and puts the cursor below it.
   void finish();
 
  private:

@@ -1,5 +1,5 @@
-// mw.prove: the programs of a plan, or of each of its steps' plans, compute what one rank would; or
-// the instruction at which that fails.
+// The verb mw.prove: proves that the programs of a plan, or of each plan that steps of a run have,
+// compute what one rank would, or says at which instruction that fails.
 #include <fmt/format.h>
 
 #include <string>
@@ -50,7 +50,7 @@ Json json_of(const Refusal& refusal) {
           {"mend", refusal.mend}};
 }
 
-// A lemma that does not hold, as what the plan is refused for.
+// A lemma that does not hold, as a refusal of the plan.
 Refusal refusal_of(const Problem& failure) {
   Refusal refusal;
   refusal.code = failure.code;
@@ -65,7 +65,7 @@ struct Found {
   LemmaReport lemmas;
   const Plan* plan = nullptr;
   bool right() const { return proof.proved() && lemmas.failures.empty(); }
-  // What was not tried belongs to the claim.
+  // "proved" is said with what was not tried, as the proof assumes it.
   std::string verdict() const {
     if (!right()) return "refused";
     if (lemmas.not_checked.empty()) return "proved";
@@ -101,7 +101,7 @@ Found found_of(const RunSetup& setup, bool strict) {
   return most;
 }
 
-// The proof, the lemmas, and which plan it is about.
+// The text of a proof and its lemmas, and which of the run's plans it is about.
 std::string text_of(const Found& found, const StepPlans* step_plans) {
   const LemmaReport& lemmas = found.lemmas;
   std::string text;

@@ -26,21 +26,22 @@ class RunRecorder : public RunObserver {
   // The recorder's thread calls `idle` about once a second while nothing is handed over. After
   // drain() or settle() it does so only once something is handed over again.
   explicit RunRecorder(Take take, Look look = {}, std::function<void()> idle = {});
-  ~RunRecorder() override;  // does what is left
+  ~RunRecorder() override;  // does all work that is left
   RunRecorder(const RunRecorder&) = delete;
   RunRecorder& operator=(const RunRecorder&) = delete;
 
-  // On rank 0: hands the report over.
+  // On rank 0, hands the step's report over to the recorder's thread.
   void step(RankRun& rank, StepEnd& end) override;
   std::string name() const override { return "log"; }
-  // Anything else to do in that thread, after what was handed over before. Waits where much is
-  // undone. Throws what an earlier one has thrown.
+  // Does `work` in the recorder's thread, after all that was handed over before. Waits where much
+  // is undone. Throws what earlier work has thrown.
   void hand_over(std::function<void()> work);
-  // Waits until all of that is done, and throws what it threw.
+  // Waits until all work is done, and throws what it threw.
   void drain();
-  // The same, and throws nothing.
+  // Waits until all work is done. Throws nothing.
   void settle();
-  // The same for as long as that; false if something is left, which the thread may still be doing.
+  // Waits for at most `patience`. Returns false if work is left, which the thread may still be
+  // doing.
   [[nodiscard]] bool settle(std::chrono::milliseconds patience);
 
  private:
@@ -53,8 +54,9 @@ class RunRecorder : public RunObserver {
   const std::function<void()> idle_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> undone_;  // the first one is being done
-  std::exception_ptr failed_;                 // nothing is done after it
+  // work that was handed over; the first one is being done
+  std::deque<std::function<void()>> undone_;
+  std::exception_ptr failed_;  // what work has thrown; nothing is done after it
   bool ends_ = false, idles_ = false, drained_ = true;
   std::jthread thread_;
 };

@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 
 class LineEditor {
  public:
-  // `history`: a file that is read now and written at the end; one that cannot be is left out.
+  // `history`: a file that is read now and written at the end, unless that fails.
   LineEditor(const std::filesystem::path& history,
              std::function<Completion(const std::string& before)> complete);
   ~LineEditor();
@@ -65,7 +65,7 @@ struct LineEditor::State {
 constexpr int most_lines_kept = 2000;
 
 volatile std::sig_atomic_t given_up = 0;
-volatile std::sig_atomic_t wakes = -1;  // the end of a pipe that is written to
+volatile std::sig_atomic_t wakes = -1;  // the write end of OwnInterrupt's pipe; -1: none
 extern "C" void give_up(int) {
   const int error = errno;
   given_up = 1;
@@ -112,7 +112,7 @@ char* prompt_of(EditLine* editor) {
   return editor_state(editor).prompt.data();
 }
 
-// libedit's own would go on reading after a signal.
+// Reads for libedit, whose own function would go on reading after a signal.
 int read_character(EditLine* editor, wchar_t* into) {
   std::mbstate_t& decoding = editor_state(editor).decoding;
   while (true) {
@@ -125,8 +125,8 @@ int read_character(EditLine* editor, wchar_t* into) {
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return 0;
     const std::size_t used = std::mbrtowc(into, &byte, 1, &decoding);
-    if (used == static_cast<std::size_t>(-2)) continue;  // the first bytes of a character
-    if (used == static_cast<std::size_t>(-1)) {          // none: passed on as it is
+    if (used == static_cast<std::size_t>(-2)) continue;  // only the first bytes of a character
+    if (used == static_cast<std::size_t>(-1)) {  // no character: the byte is passed on as it is
       decoding = {};
       *into = static_cast<unsigned char>(byte);
     }
@@ -182,7 +182,7 @@ fs::path history_file() {
 LineEditor::LineEditor(const fs::path& history,
                        std::function<Completion(const std::string&)> complete)
     : state_(std::make_unique<State>()) {
-  std::setlocale(LC_CTYPE, "");  // of characters alone: numbers stay as programs write them
+  std::setlocale(LC_CTYPE, "");  // for characters alone: numbers stay as programs write them
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
   State& state = *state_;
   state.file = history;

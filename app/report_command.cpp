@@ -65,7 +65,6 @@ std::string figures_text(const Json& written, const ReportArguments& arguments) 
   return text + "fonts in the PDFs: " + join(written["fonts"].get<std::vector<std::string>>());
 }
 
-// Keeps the rows that meet the condition.
 void keep_where(Json& data, const std::string& where) {
   const auto axes = data["axes"].get<std::vector<std::string>>();
   static const std::regex of_axis(R"(\bvalues\.([A-Za-z_]\w*))");

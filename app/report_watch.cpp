@@ -34,7 +34,7 @@ constexpr std::chrono::milliseconds between_stop_checks{50};  // whether the use
 using Request = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
 
-// The page of the files as they are now.
+// The report's page, made again when its files have changed.
 class WatchedReport {
  public:
   explicit WatchedReport(ReportInput input) : input_(std::move(input)) { page(); }
@@ -52,7 +52,7 @@ class WatchedReport {
     return html_;
   }
 
-  // Sixteen digits over names, sizes and times of all that a report reads.
+  // A hash, in sixteen digits, of the names, sizes and times of all files that the report reads.
   std::string stamp() const {
     std::map<std::string, std::pair<std::uintmax_t, std::int64_t>> files;
     for (const fs::path& path : input_.paths) {
@@ -62,7 +62,7 @@ class WatchedReport {
                                              error);
       for (const fs::recursive_directory_iterator end; !error && entry != end;
            entry.increment(error)) {
-        // A run's hidden copy changes places with its file: the file tells it.
+        // A run's hidden copy changes places with the run file, whose own time says so.
         const bool hidden = entry->path().filename().string().starts_with('.');
         if (hidden) entry.disable_recursion_pending();
         if (!hidden && is_read(entry->path())) add(entry->path(), files);

@@ -19,8 +19,8 @@ std::string code_block(const std::string& language, const std::string& text) {
   return fmt::format("```{}\n{}\n```", language, text);
 }
 
-// Named as the columns of /steps. A number that is not known of a step has no point; a loss or a
-// norm that is NaN has one.
+// The scalars of a step, named as the columns of /steps. A number that is not known has no point,
+// but a loss or a norm that is NaN has one.
 Scalars scalars_of(const StepRow& row) {
   Scalars scalars = {{"steps/loss", row.loss}, {"steps/grad_norm", row.grad_norm}};
   const Scalars known = {{"steps/lr", row.lr},
@@ -38,7 +38,8 @@ Scalars scalars_of(const StepRow& row) {
   return scalars;
 }
 
-// Peaks of the rank that has most of a category; bytes of the rank that sends most.
+// Adds the peaks of the rank that has most of a category, and the bytes of the rank that sends
+// most.
 void add_ranks(const std::vector<RankReport>& ranks, Scalars& scalars) {
   std::int64_t peak = 0;
   Traffic most;

@@ -25,8 +25,8 @@ class RunEvents {
   void flush();
   // Why the events from some step on are lost; empty: they are not.
   const std::string& lost() const { return lost_; }
-  // The last step is written. Events of earlier runs of the same experiment are removed if this one
-  // is done.
+  // Ends the events after the last step. Removes events of earlier runs of the same experiment if
+  // this run is done.
   void finish(bool done);
 
  private:

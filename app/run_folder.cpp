@@ -1,4 +1,4 @@
-// Writes the files of a run folder, each whole or not at all.
+// Writes the files of a run folder, all but output.txt whole or not at all.
 #include "app/run_folder.h"
 
 #include <ATen/Version.h>
@@ -50,7 +50,7 @@ void RunFolder::check(const RunOutputs& outputs) {
   if (outputs.folder.empty() || outputs.overwrite) return;
   const fs::path folder(outputs.folder);
   std::error_code error;
-  if (fs::exists(outputs.log, error)) return;  // a run's: whose, is seen by its file
+  if (fs::exists(outputs.log, error)) return;  // a run's folder: its run file says whose
   for (const char* name : files_of_folder) {
     if (!fs::exists(folder / name, error)) continue;
     throw Error(Stage::options, "log.foreign", "log",
@@ -72,8 +72,7 @@ RunFolder::RunFolder(const RunOutputs& outputs, const Json& resolved, bool goes_
   write_file(folder / "experiment.json", json_text(resolved, 1) + "\n");
   write_file(folder / "plan.txt", plan);
   write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
-  if (is_named(STDERR_FILENO, folder / "output.txt"))
-    return;  // all that is said goes there already
+  if (is_named(STDERR_FILENO, folder / "output.txt")) return;  // stderr goes to output.txt already
   if (!goes_on || !fs::exists(folder / "output.txt", ignored))
     write_file(folder / "output.txt", "");
   check_may_write(folder / "output.txt", "log");  // it may be a link
@@ -97,7 +96,8 @@ void RunFolder::say(const std::string& text) {
 
 void RunFolder::finish(const Json& result) {
   if (folder_.empty()) return;
-  if (loaded_ != nullptr) write_loaded(folder_, *loaded_);  // more, if functions of it load files
+  // again, as the script's functions may have loaded more
+  if (loaded_ != nullptr) write_loaded(folder_, *loaded_);
   Json line = result;
   line.erase("text");
   write_file(fs::path(folder_) / "result.json", json_text(line) + "\n");
@@ -134,7 +134,8 @@ Json machine_json(const Plan& plan, PluginRegistry& plugins) {
   machine["plugins"] = Json::object();
   const std::vector<std::string> there = plugins.names();
   for (const StrategyChoice& choice : plan.request.strategies) {
-    // A script's own strategy has no version, nor what was loaded by its path and is not on it.
+    // A script's own strategy has no version. A plugin that was loaded by its file's path may not
+    // be in the registry's list.
     if (std::find(there.begin(), there.end(), choice.name) != there.end())
       machine["plugins"][choice.name] = plugins.plugin(choice.name).version;
   }

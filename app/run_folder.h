@@ -1,5 +1,5 @@
-// Where a run writes, none of which may be another run's: its folder, its checkpoints, with the one
-// that it goes on from, and its log.
+// The places where a run writes, none of which may be another run's: its folder, its checkpoints
+// and its log; and the checkpoint that a run goes on from.
 #pragma once
 
 #include <cstdio>
@@ -21,31 +21,31 @@ namespace mw {
 // and the result. Without a folder (RunOutputs::folder) all of it does nothing.
 class RunFolder {
  public:
-  // Writes script.lua, experiment.json, plan.txt and machine.json, and begins output.txt; a result
-  // of an earlier run goes. Throws Error (run) if it cannot.
-  // `goes_on`: the run goes on from a checkpoint.
+  // Writes script.lua, experiment.json, plan.txt and machine.json, begins output.txt, and removes
+  // the result of an earlier run. Throws Error (run) if it cannot. `goes_on`: the run goes on from
+  // a checkpoint.
   RunFolder(const RunOutputs& outputs, const Json& resolved, bool goes_on, const RunOrigin& origin,
             const std::string& plan);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // Throws Error (options, log) if files of these names are there that no run has written.
+  // Throws Error (options, log) if the folder has files of these names, but no run file.
   static void check(const RunOutputs& outputs);
 
-  void say(const std::string& text);           // output.txt
+  void say(const std::string& text);           // appends to output.txt
   std::FILE* output() const { return said_; }  // null without a folder
-  // result.json, as --json has it, whole or not at all.
+  // Writes result.json, as --json prints it, whole or not at all.
   void finish(const Json& result);
 
  private:
   std::string folder_;
-  const std::map<std::string, std::string>* loaded_;  // RunOrigin's
+  const std::map<std::string, std::string>* loaded_;  // RunOrigin::loaded
   std::FILE* said_ = nullptr;
 };
 
-// Copies what a script has loaded below a folder that holds a copy of it, so that it runs from
-// there.
+// Copies the files that a script has loaded into a folder that has a copy of the script, so that it
+// runs from there.
 void write_loaded(const std::string& folder, const std::map<std::string, std::string>& loaded);
 
 // { host, os, cpu, cores, instruction_set, memory (bytes), versions = { meshwright, torch, hdf5,
@@ -59,16 +59,16 @@ std::string files_text(const RunOutputs& outputs);
 struct CheckpointStart {
   std::unique_ptr<Checkpoints> checkpoints;  // null: the experiment asks for none
   std::vector<std::string> notes;            // what people should know
-  std::vector<std::string> lost;             // the same of what is not there, quiet or not
-  // The one that the run goes on from; null: it begins anew.
+  std::vector<std::string> lost;             // notes on what is missing, shown even if quiet
+  // The checkpoint that the run goes on from; null: it begins anew.
   const Checkpoint* from() const { return checkpoints ? checkpoints->from() : nullptr; }
 };
 
-// Holds the experiment's folder of checkpoints, and chooses the newest that is whole if it is to
-// go on, which the setup is told. A training that was started again goes on from what its
-// earlier starts wrote, whatever else is in the folder. The setup outlives what is returned.
-// Throws Error (options): a folder that cannot be written to, or is another run's; checkpoints of
-// another experiment; none that is whole.
+// Holds the experiment's folder of checkpoints. If the run is to go on, chooses the newest intact
+// checkpoint, and sets the setup to begin there. A training that was started again goes on from
+// what its earlier starts wrote, whatever else is in the folder. The setup outlives what is
+// returned. Throws Error (options): a folder that cannot be written to, or is another run's;
+// checkpoints of another experiment; none that is intact.
 CheckpointStart begin_checkpoints(const Experiment& experiment, RunSetup& setup,
                                   const Attempt& attempt = {});
 

@@ -42,7 +42,7 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
                const Checkpoints* resumed)
     : experiment_(experiment), prediction_(prediction) {
   if (experiment.log.empty() || origin.log_stays) return;
-  // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
+  // Predicts before the run: a stop request ends a prediction, and must not end the rows of a step.
   const std::vector<const Plan*> plans = experiment.plans();
   highest_.resize(static_cast<std::size_t>(experiment.plan->ranks()));
   for (const Plan* plan : plans) {
@@ -98,7 +98,7 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
   writer_->flush();
 }
 
-// What no log has of a step that is done, the checkpoint has.
+// Rows of past steps that no log has are made from the checkpoint.
 EarlierRows RunLog::earlier_rows(const Checkpoints& resumed) const {
   const CheckpointIndex& index = resumed.from()->index();
   EarlierRows earlier = read_earlier(experiment_.log, index.step, {experiment_.hash, index.hash});
@@ -187,8 +187,8 @@ void RunLog::write_rank(std::int64_t step, const RankReport& rank) {
   }
 }
 
-// The step begins when its first rank does: one clock for all,
-// so that rows of several ranks compare.
+// Times count from the moment at which the step's first rank began, so that rows of several ranks
+// compare.
 void RunLog::write_actions(const StepReport& report) {
   double began = std::numeric_limits<double>::infinity();
   for (const RankReport& rank : report.ranks) began = std::min(began, rank.began);
@@ -215,7 +215,7 @@ void RunLog::write_actions(const StepReport& report) {
   }
 }
 
-// By the clock of write_actions.
+// Times count as in write_actions().
 void RunLog::write_trace(const StepReport& report) {
   double began = std::numeric_limits<double>::infinity();
   for (const RankReport& rank : report.ranks) began = std::min(began, rank.began);
@@ -223,7 +223,7 @@ void RunLog::write_trace(const StepReport& report) {
     if (rank.instructions.empty()) continue;
     const double offset = rank.began - began;
     const TraceRows rows(experiment_.plan_at(report.step), rank.rank);
-    // An account has all of a step's instructions.
+    // An account times all instructions, but the trace keeps only the first ones.
     const std::size_t kept = std::min(rank.instructions.size(), most_instructions_recorded);
     const auto first = rank.instructions.begin();
     for (const SpanRow& row :
@@ -279,7 +279,7 @@ void RunLog::event(std::int64_t step, int rank, const std::string& kind,
 void RunLog::set_result(const Json& result) {
   if (!writer_) return;
   Json kept = result;
-  // What the file has elsewhere, and what is the reader's to say.
+  // Leaves out what the file has elsewhere, and what its reader says itself.
   for (const char* name :
        {"kind", "status", "reason", "losses", "grad_norms", "predicted", "log", "name", "hash",
         "hash_without_seed", "seed", "experiment", "plan_hash", "steps"})

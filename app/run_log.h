@@ -1,5 +1,5 @@
-// What goes into a run's file: a step's rows, what happened, how it ended.
-// Without a file all of it does nothing.
+// Writes a run's file: the rows of each step, what happened, and how the run ended. Without a file
+// all of it does nothing.
 #pragma once
 
 #include <map>
@@ -19,45 +19,45 @@
 
 namespace mw {
 
-// What a run's file and folder say of where it comes from.
+// What a run's file and folder say of the script and the machine that the run comes from.
 struct RunOrigin {
-  std::string script;  // its text
+  std::string script;  // text of the script
   // What the script has loaded from files of its own: see Host::loaded(). Null: nothing.
   const std::map<std::string, std::string>* loaded = nullptr;
   Json machine = nullptr;       // machine_json(); null: not said
   std::string started_by = {};  // Attempt::mark()
-  bool log_stays = false;       // LogClaim::stays(): neither is written
+  bool log_stays = false;       // LogClaim::stays(): neither file nor folder is written
 };
 
-// What people should know of the steps that the experiment traces: those that its run does not
-// come to, or that no file is written. Empty: nothing.
+// A note on the steps to be traced: that the run does not come to some of them, or that no file is
+// written. Empty: nothing to note.
 std::string trace_note(const RunRequest& asked, const RunSetup& setup, const std::string& log);
 
 class RunLog {
  public:
-  // Creates the file if the experiment names one. Both references outlive this. `resumed`: null, or
-  // what the run goes on from; then the file has the rows of the steps before, as the log of the
-  // run that it goes on from has them, and /steps in any case.
+  // Creates the file if the experiment names one. The experiment and the prediction outlive this.
+  // `resumed`: null, or the checkpoints that the run goes on from. The file then has the earlier
+  // steps' rows of /steps, and their other rows if the earlier run's log has them.
   RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
          const Checkpoints* resumed = nullptr);
 
-  // Accounts of steps are held to what these take; null: there are none.
+  // Sets the times that accounts of steps are compared with; null: no accounts are written.
   void hold_accounts_to(const AloneTimes* alone) { alone_ = alone; }
-  // Seconds of a core that something beside the ranks took of a step, for accounts.
+  // Adds core seconds that something beside the ranks took for a step, for accounts.
   void took(const std::string& what, double seconds) { beside_[what] += seconds; }
 
-  // Why the file lacks the rows of the steps before, and has no more of them than /steps. Empty:
-  // it has them, or there are none.
+  // Why the file lacks rows of the earlier steps, all but those of /steps. Empty: it has them, or
+  // there are none.
   const std::string& earlier_unread() const { return earlier_unread_; }
 
   void write(const StepReport& report, const StepRow& row, const ExpertLoads& loads);
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
-  // See EventRow.
+  // Adds an event: see EventRow.
   void event(std::int64_t step, int rank, const std::string& kind, const std::string& message);
-  void set_result(const Json& result);  // what readers of the file cannot make of its tables
+  void set_result(const Json& result);  // keeps what readers cannot compute from the file's tables
   void flush_if_due();
   void flush();
-  // See RunWriter.
+  // End the file: see RunWriter.
   void finish(RunStatus status, const std::string& reason);
   std::string end_badly(RunStatus status, const std::string& reason);
 
@@ -71,8 +71,8 @@ class RunLog {
 
   const Experiment& experiment_;
   const Prediction& prediction_;
-  std::vector<std::vector<RankPrediction>> predicted_;  // by plan of the experiment, then by rank
-  std::vector<MemoryForecast> highest_;                 // by rank, over all these plans
+  std::vector<std::vector<RankPrediction>> predicted_;  // of each plan of the experiment, by rank
+  std::vector<MemoryForecast> highest_;                 // by rank, the highest over all plans
   std::unique_ptr<RunWriter> writer_;
   std::string earlier_unread_;
   const AloneTimes* alone_ = nullptr;

@@ -1,4 +1,4 @@
-// Who takes part in a run between its steps, in the order in which they are called.
+// The observers that take part in a run between its steps, in the order in which they are called.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ namespace mw {
 // The observers of a run that all its processes have, in the order in which they are called. The
 // process of rank 0 also has observers that record the run, before and after those of the script.
 struct Observers {
-  // `checkpoints`, `weights`: null where none are written. `faults`: who disturbs the run; null:
-  // nobody.
+  // `checkpoints`, `weights`: null where none are written. `faults`: the agent that disturbs the
+  // run; null: none.
   Observers(const RunSetup& setup, const RunChecks& checks, Checkpoints* checkpoints,
             HfExport* weights, chaos::Agent* faults)
       : check(setup.loss_scale != nullptr) {
@@ -42,8 +42,8 @@ struct Observers {
     if (checkpoints != nullptr) after.push_back(checkpoints);
     if (weights != nullptr) after.push_back(&exporter.emplace(*weights));
   }
-  // `of_steps` record a step before the script's observers see it, and `of_numbers` what these have
-  // added to it.
+  // All observers. `of_steps` record a step before the script's observers see it, and `of_numbers`
+  // record the metrics that these have added.
   std::vector<RunObserver*> all(const std::vector<RunObserver*>& of_steps,
                                 const std::vector<RunObserver*>& of_numbers) const {
     std::vector<RunObserver*> list;

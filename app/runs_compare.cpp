@@ -17,20 +17,20 @@
 namespace mw {
 namespace {
 
-// A line of the comparison: what each run has.
+// A line of the comparison: a key, with the value of each run.
 struct Compared {
   std::string key;
   std::vector<Json> values;  // null: the run has none
 };
 
-// What tells runs apart and decides nothing about them.
+// Whether the key only names a run or its files, and changes nothing that the run computes.
 bool names_a_run(const std::string& key) {
   static const std::vector<std::string> names = keys_of_run();
   const std::string first = key.substr(0, key.find_first_of(".["));
   return first == "mix" || std::count(names.begin(), names.end(), first) > 0;
 }
 
-// Whether they are repeats: then nothing but the seed differs, however it was written.
+// Whether the runs are repeats, between which nothing but the seed differs, however it was written.
 bool are_repeats(const std::vector<RunRow>& rows) {
   const Json& first = rows.front().fields["hash_without_seed"];
   return first.is_string() && std::all_of(rows.begin(), rows.end(), [&](const RunRow& row) {
@@ -46,8 +46,8 @@ std::string plugins_of(const Json& experiment) {
   return names;
 }
 
-// Keys in which not all are alike. Where the plans have other strategies, their options have
-// nothing to do with each other: the mix stands for all.
+// The keys in which the runs differ. If the plans have different strategies, whose options have
+// nothing to do with each other, only the mixes are compared.
 std::vector<Compared> differences(const std::vector<RunRow>& rows) {
   std::set<std::string> plugins;
   for (const RunRow& row : rows) plugins.insert(plugins_of(row.fields["experiment"]));
@@ -80,7 +80,7 @@ std::vector<Compared> differences(const std::vector<RunRow>& rows) {
 struct Measured {
   std::vector<std::int64_t> steps;
   std::vector<double> losses;
-  std::map<std::string, double> bytes;  // of a rank and step, by axis
+  std::map<std::string, double> bytes;  // sent by a rank in a step, by axis
   Json memory;
   Json broken;  // why nothing of it can be read
 };
@@ -99,12 +99,12 @@ Measured measured_of(const RunRow& row) {
   return measured;
 }
 
-// The last step that all have; -1 if there is none.
+// The last step that all runs have; -1: none.
 std::int64_t common_step(const std::vector<Measured>& runs) {
   std::int64_t step = -1;
   bool first = true;
   for (const Measured& run : runs) {
-    if (run.steps.empty()) continue;  // it is said of it that it cannot be read, or has none
+    if (run.steps.empty()) continue;  // unreadable, as another line says, or without steps
     const std::int64_t last = run.steps.back();
     step = first ? last : std::min(step, last);
     first = false;
@@ -137,7 +137,7 @@ std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
   field("status");
   field("ranks");
   field("steps");
-  // Where runs differ in length, their last losses say nothing about them.
+  // Losses are compared at a common step, as runs may differ in length.
   if (const std::int64_t step = common_step(measured); step >= 0) {
     Compared line{fmt::format("loss at step {}", step), {}};
     for (const Measured& run : measured) {

@@ -40,7 +40,7 @@ class Sheet {
     }
     return text;
   }
-  // What a row lacks is null; NaN is too, as JSON has none.
+  // A JSON object a line. What a row lacks is null, and so is NaN, which JSON does not have.
   std::string jsonl() const {
     std::string text;
     for (const std::vector<Json>& row : rows_) {
@@ -63,14 +63,14 @@ class Sheet {
     if (value.is_number()) return fmt::format("{}", real(value.get<double>()));
     return csv_quoted(json_text(value));
   }
-  // As pandas and Python read them; a number that is whole stays a real one.
+  // A real number as pandas and Python read it. A whole number keeps a ".0".
   static std::string real(double value) {
     if (std::isnan(value)) return "NaN";
     if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
     const std::string text = format_number(value);
     return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
   }
-  // JSON has no word for Inf; a number beyond all is read as it.
+  // JSON has no infinity, but readers take a number beyond all as infinite.
   static std::string member(const Json& value) {
     if (value.is_number_float() && std::isinf(value.get<double>()))
       return value.get<double>() > 0 ? "1e999" : "-1e999";
@@ -88,7 +88,7 @@ Json value_at(const TableColumn& column, std::uint64_t row) {
   return std::visit([row](const auto& values) { return Json(values[row]); }, column.values);
 }
 
-// What a sweep set of the run, by the column of its key.
+// The values that a sweep set for the run, with their columns.
 std::vector<std::pair<std::size_t, Json>> values_of(Sheet& sheet, const RunRow& run) {
   std::vector<std::pair<std::size_t, Json>> values;
   if (!run.fields["values"].is_object()) return values;
@@ -103,7 +103,7 @@ void add_table(Sheet& sheet, RunReader& reader, const RunRow& run, const char* n
   const Table table = reader.table(name);
   std::vector<std::size_t> columns;
   for (const TableColumn& column : table.columns) columns.push_back(sheet.column(column.name));
-  // What observe returned stands beside the steps that it was asked about.
+  // Series of observers go into the rows of the steps that they belong to.
   std::vector<Series> series;
   std::map<std::int64_t, std::size_t> place;
   std::vector<std::size_t> series_columns;

@@ -13,8 +13,8 @@
 namespace mw {
 namespace {
 
-// Rows that lack a field which the condition computes with are none of those wanted; how many there
-// are is said.
+// Keeps the rows that meet the condition. Drops rows that lack a field of the condition, and tells
+// how many there were.
 void keep_where(std::vector<RunRow>& rows, const std::string& where, Output& output) {
   Predicate wanted("--where", where, {row_fields().begin(), row_fields().end()});
   std::int64_t lacking = 0;
@@ -28,7 +28,7 @@ void keep_where(std::vector<RunRow>& rows, const std::string& where, Output& out
         fmt::format("{} left out: they lack what --where asks for", plural(lacking, "run")));
 }
 
-// NaN and what a run lacks come last, whichever way is asked for.
+// NaN and null come last in either order.
 bool sorts_last(const Json& value) {
   return value.is_null() || (value.is_number() && std::isnan(value.get<double>()));
 }

@@ -113,7 +113,7 @@ void reading(const std::filesystem::path& file, const std::function<void()>& rea
         problem.message = fmt::format("run file {}: {}", file.string(), problem.message);
     }
     throw Error(std::move(problems));
-  } catch (const std::exception& error) {  // of another shape than any that is written
+  } catch (const std::exception& error) {  // the file's tables are not as any run writes them
     throw Error(
         Stage::run, "run-file.damaged", "",
         fmt::format("run file {}: cannot make sense of it: {}", file.string(), error.what()), hint);

@@ -23,7 +23,8 @@ struct MeasuredBytes {
   std::int64_t measured = -1, predicted = -1;
 };
 
-// The rank with most of each category, and with the highest peak.
+// Measured and predicted peaks: of the rank with the highest, and of that with most of each
+// category.
 std::vector<std::pair<std::string, MeasuredBytes>> memory_beside(RunReader& reader) {
   std::vector<std::pair<std::string, MeasuredBytes>> lines;
   const auto add = [&](const std::string& name, std::int64_t measured, std::int64_t predicted) {
@@ -50,8 +51,7 @@ struct Sent {
 };
 using SentKey = std::tuple<std::string, std::string, std::string>;  // axis, op, phase
 
-// What the rank that sends most of each has sent in the last step, and the calls of the rank that
-// makes most.
+// Transfers of the last step: bytes and seconds of the rank that sent most, and the most calls.
 std::map<SentKey, Sent> sent_of(RunReader& reader) {
   std::map<SentKey, Sent> most;
   const Table steps = reader.table("steps");
@@ -70,7 +70,7 @@ std::map<SentKey, Sent> sent_of(RunReader& reader) {
   return most;
 }
 
-// What people are told beside `json`.
+// What the text for people is made of: `json`, and more of the run file.
 Json for_people(const RunEntry& entry, RunReader& reader, const Json& json) {
   const RunTiming timing = read_timing(reader.result());
   Json told = {{"run", json},
@@ -82,7 +82,7 @@ Json for_people(const RunEntry& entry, RunReader& reader, const Json& json) {
                {"account", reader.table("account").rows > 0},
                {"sent", Json::array()},
                {"events", Json::array()}};
-  // A run folder's machine.json is more than the file's host.
+  // The run folder's machine.json says more of the machine than the run file's host.
   const auto machine = entry.folder / "machine.json";
   std::error_code error;
   if (!entry.folder.empty() && std::filesystem::exists(machine, error))

@@ -13,7 +13,8 @@ namespace mw {
 namespace {
 
 constexpr std::chrono::milliseconds between_looks{200};
-constexpr int most_failures = 25;  // in a row: of a folder whose file is being put in place
+// failed looks in a row, as the file in a run folder may be being replaced
+constexpr int most_failures = 25;
 
 std::string step_text(const StepRow& row) {
   return fmt::format("{:>8}  loss {:<10} norm {:<10} lr {:<10} {:>10}  {:>8} tokens/s", row.step,
@@ -43,10 +44,11 @@ class Follower {
  public:
   Follower(std::filesystem::path path, Output& output) : path_(std::move(path)), output_(output) {}
 
-  // Shows the steps that are new; of the first look the last `most` alone. Returns what has become
-  // of the run.
+  // Shows the steps that are new; at the first look only the last `most`. Returns the run's entry,
+  // which says whether it has ended.
   RunEntry look(std::uint64_t most, Probe probe) {
-    // The entry is read first: what is written between the two is shown in the next look.
+    // The entry is read before the rows, so that no row is missed when it says that the run has
+    // ended.
     RunEntry entry = read_entry(path_, probe);
     RunReader reader(path_, probe);
     const std::uint64_t rows = reader.rows("steps");
@@ -68,7 +70,7 @@ class Follower {
   std::filesystem::path path_;
   Output& output_;
   std::string created_;
-  std::uint64_t shown_ = 0;  // rows of /steps, left out ones among them
+  std::uint64_t shown_ = 0;  // rows of /steps that were shown or skipped
 };
 
 int tail_run(const RunsArguments& arguments, Output& output) {
@@ -80,7 +82,7 @@ int tail_run(const RunsArguments& arguments, Output& output) {
   for (int failures = 0; arguments.follow && !entry.ended();) {
     std::this_thread::sleep_for(between_looks);
     try {
-      // After a look that failed the file may be another than the one that was tried.
+      // After a look that failed the file may be another one, so it is probed again.
       entry = follower.look(0, failures == 0 ? Probe::no : Probe::yes);
       failures = 0;
     } catch (const Error&) {

@@ -40,9 +40,9 @@ bool is_below(const fs::path& file, const fs::path& folder) {
   return (file / "").string().starts_with((folder / "").string());
 }
 
-// The folder of a script is read with all that is below it; not so the home folder, in which keys
-// lie, or one above it. Whoever made the folder may have made the script a link to any file, and
-// what lies beside that one is not his to read.
+// What the sandbox lets the script read: its folder with all below it, or the script's file alone
+// if the home folder, in which keys lie, is in that folder. Throws Error if the script is a link to
+// somewhere else: whoever made the link may have no right to what lies beside its target.
 fs::path read_beside(const std::string& script, const std::vector<std::string>& others,
                      Output& output) {
   std::error_code error;
@@ -50,7 +50,7 @@ fs::path read_beside(const std::string& script, const std::vector<std::string>& 
   if (error || !fs::is_regular_file(file, error)) return {};
   const fs::path named = fs::path(script).parent_path();
   const fs::path folder = fs::canonical(named.empty() ? "." : named, error);
-  // Where keys lie, whatever HOME says: services and containers often have none.
+  // The home folder of the user database counts too, as services and containers often have no HOME.
   const passwd* user = ::getpwuid(::geteuid());
   const char* const homes[] = {std::getenv("HOME"), user == nullptr ? nullptr : user->pw_dir};
   const bool alone = std::any_of(std::begin(homes), std::end(homes), [&](const char* home) {
@@ -74,13 +74,14 @@ fs::path read_beside(const std::string& script, const std::vector<std::string>& 
   return file;
 }
 
-// Loads the platforms, so that the folders of their libraries are known, in which these look for
-// others later.
+// Loads the platforms of the allowed devices, so that the folders of their libraries are known, in
+// which these look for further libraries later.
 void open_devices(Sandbox& sandbox) {
   PluginRegistry plugins(sandbox.plugins);
   const std::vector<std::string> there = plugins.names();
   for (const std::string& name : sandbox.devices) {
-    // No other plugin is opened for a name that no file has: nothing bounds them yet.
+    // A plugin's file must have the name: otherwise all plugins would be opened, and nothing bounds
+    // them yet.
     if (std::find(there.begin(), there.end(), name) == there.end())
       throw Error(Stage::script, "usage.value", "",
                   fmt::format("--sandbox-device {}: no plugin's file is named {}.so", name, name),
@@ -132,7 +133,7 @@ void check_alone(const Arguments& arguments) {
               "leave --processes out; ranks are threads of one process");
 }
 
-// This process was started in a sandbox, as the cells of a sweep are.
+// Binds a process that was started in a sandbox, as the cells of a sweep are.
 void stay_in(Sandbox sandbox, SandboxArguments& arguments) {
   arguments.on = true;
   arguments.memory = sandbox.memory;

@@ -14,15 +14,15 @@ namespace mw {
 
 struct SandboxArguments {
   std::string kernel;  // "true": as far as the kernel can; "require": with Landlock; empty: none
-  std::vector<std::string> read, write;  // folders
-  std::vector<std::string> devices;      // platforms whose devices it may drive, by name
+  std::vector<std::string> read, write;  // folders that the script may read, and write
+  std::vector<std::string> devices;      // names of platforms whose devices the script may drive
   std::int64_t memory = std::int64_t{8} << 30;
-  std::int64_t cpu = 0, time = 3600;  // seconds; 0: `time` on every core
-  bool on = false;                    // this process is in one
+  std::int64_t cpu = 0, time = 3600;  // limits in seconds; cpu = 0: `time` on every core
+  bool on = false;                    // this process is in a sandbox
 
-  // What a script's Lua may take, in bytes. 0: there is no sandbox.
+  // Bytes that the script's Lua may allocate; 0: there is no sandbox.
   std::size_t lua_memory() const { return on ? static_cast<std::size_t>(memory / 4) : 0; }
-  // Adds the words of a command line that give the same.
+  // Adds the words of a command line that give the same sandbox.
   void add_words(std::vector<std::string>& words) const;
 };
 

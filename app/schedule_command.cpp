@@ -19,24 +19,25 @@ namespace mw {
 namespace {
 
 struct ScheduleArguments : Arguments {
-  std::string name;                              // a scheduler's, or a CSV file
+  std::string name;                              // a scheduler's name, or a CSV file
   int stages = 0, microbatches = 0, chunks = 0;  // 0: not given
-  std::vector<double> times = {1, 1, 1};         // F, I, W of a stage and microbatch
-  double send = 0;                               // between two stages, in the same unit
-  double memory = 0;                             // microbatches that a stage may hold; 0: no limit
-  double joint = 1;                              // ScheduleRequest::joint
-  std::vector<std::string> options;              // of the scheduler: KEY=VALUE
-  std::string csv, svg, trace;                   // files to write; empty: none
+  std::vector<double> times = {1, 1, 1};  // durations of F, I and W of a stage and microbatch
+  double send = 0;                        // duration of a send between two stages, in the same unit
+  double memory = 0;                      // microbatches that a stage may hold; 0: no limit
+  double joint = 1;                       // see ScheduleRequest::joint
+  std::vector<std::string> options;       // options of the scheduler, KEY=VALUE
+  std::string csv, svg, trace;            // files to write; empty: none
 };
 
-constexpr std::int64_t most_works = std::int64_t{1} << 21;  // some seconds
-constexpr double most_time = 1e12;  // in any unit: sums of them stay exact enough
+// most forwards of a schedule, of some seconds
+constexpr std::int64_t most_works = std::int64_t{1} << 21;
+constexpr double most_time = 1e12;  // in any unit: sums of such times stay exact enough
 
-// A schedule, and what it was asked to meet.
+// A schedule, and the request that it was made for.
 struct Made {
   Schedule schedule;
   ScheduleRequest request;
-  std::string of_one_chunk;  // Scheduler::of_one_chunk
+  std::string of_one_chunk;  // see Scheduler::of_one_chunk()
 };
 
 // Times and memory are given for a whole stage: a chunk has its share.
@@ -162,7 +163,7 @@ std::string caption_of(const ScheduleTimeline& timeline) {
   return fmt::format("bubble {}, makespan {:.6g}", percent(timeline.bubble), timeline.makespan);
 }
 
-// Microbatches of a whole stage: one of its chunks holds a share.
+// Most activations of a stage, in microbatches of the whole stage: a chunk's count in part.
 double high_water(const Made& made, const ScheduleTimeline& timeline, std::size_t stage) {
   return timeline.microbatches_peak[stage] / made.request.chunks;
 }
@@ -235,8 +236,8 @@ void write_files(const ScheduleArguments& arguments, const Made& made,
   }
 }
 
-// The schedule's grid, its bubble, and what each stage holds. Throws Error with what the check
-// refuses.
+// Prints the schedule's grid, its bubble, and what each stage holds. Throws Error with what the
+// check refuses.
 int show_schedule(const ScheduleArguments& arguments, Output& output) {
   PluginRegistry plugins = registry_of(arguments);
   plugins.use_all();
@@ -269,8 +270,7 @@ int show_schedule(const ScheduleArguments& arguments, Output& output) {
   return 0;
 }
 
-// What the help of `schedule` says of schedulers: only when it is printed are plugins loaded for
-// it.
+// The help's list of schedulers. It loads plugins, so it is made only when the help is printed.
 std::string schedulers_text(const Arguments& arguments) {
   std::string text = "Schedulers:\n";
   try {
@@ -278,7 +278,7 @@ std::string schedulers_text(const Arguments& arguments) {
     plugins.use_all();
     for (const Registration* one : plugins.list(Kind::scheduler))
       text += fmt::format("  {:14}{}\n", one->name, one->doc);
-  } catch (const Error& error) {  // no such folder
+  } catch (const Error& error) {  // a folder of --plugin-path is missing
     text += fmt::format("  {}\n", error.what());
   }
   return text + "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8";

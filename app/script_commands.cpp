@@ -48,7 +48,7 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
   }
   if (!arguments.stack.empty())
     add(fmt::format("stack=mw.stack({})", quoted(arguments.stack)), "--stack " + arguments.stack);
-  // After what they may change a key of.
+  // --set comes after --cluster and --stack, of which it may change a key.
   options.settings.insert(options.settings.end(), arguments.settings.begin(),
                           arguments.settings.end());
   options.words = arguments.words;
@@ -61,8 +61,7 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
 
 namespace {
 
-// What a script may call instead of mw.train, under a command that turns that into a verb: each
-// does what was asked for.
+// Whether a verb gave a result that the command asked for: `train_as`, or one that counts as well.
 bool did_what_was_asked(const AppHost& host, const std::string& train_as) {
   static const std::map<std::string, std::vector<std::string>> likes = {
       {"plan", {"search", "goodput", "what_if"}}, {"verify", {"compare"}}};
@@ -73,8 +72,8 @@ bool did_what_was_asked(const AppHost& host, const std::string& train_as) {
                      [&](const std::string& verb) { return host.called(verb); });
 }
 
-// Under `plan`, `verify` and `prove` that is what was asked for; a script that is run may do as it
-// likes, but silence would leave people wondering.
+// Throws Error if the script gave no result of the command's verb. Under `run`, only notes that
+// nothing was trained.
 void look_for_results(const AppHost& host, const std::string& script, const std::string& train_as,
                       Output& output) {
   if (train_as == "train") {
@@ -102,7 +101,7 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
               "give a script that calls mw.train { … }");
 }
 
-// The first process alone has standard input.
+// Reads the script; from standard input in the first process, which sends it to the others.
 ScriptText of_first(Processes* processes, const std::string& script,
                     const std::function<ScriptText()>& text_of) {
   if (processes == nullptr || script != "-") return text_of();
@@ -116,7 +115,7 @@ ScriptText of_first(Processes* processes, const std::string& script,
   return text;
 }
 
-// The page, the trace and the drawing of all that was planned.
+// The files to write of all that was planned: a page, a trace and a drawing.
 std::vector<OutputFile> files_of(const ScriptArguments& arguments) {
   return {{"--html", arguments.html, OutputKind::page},
           {"--trace", arguments.plan_trace, OutputKind::trace},
@@ -147,9 +146,10 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
                const SweepRun* sweep) {
   stop_on_signals();
   check_outputs(files_of(arguments), {{"the script", arguments.script}});
-  const Attempt attempt(arguments.attempt);  // whoever starts the script again sees that it began
+  // notes that this start began, for whoever starts the script again
+  const Attempt attempt(arguments.attempt);
   const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
-  if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
+  if (arguments.go.contains("print")) output.keep_stdout();  // stdout is for the job script alone
   PluginRegistry plugins = registry_of(arguments);
   HostOptions options = arguments.host;
   options.proves_plans = train_as == "prove";
@@ -245,9 +245,10 @@ int run_sweeping(const ScriptArguments& arguments, const SweepRun& sweep, Output
 
 namespace {
 
-// Ends the copy of this process in which it is called, with 0 or the exit code of the error that it
-// prints: it runs the script in a sandbox up to its first experiment, and compares the experiment's
-// ranks with --processes. Any other error is left to the processes of the run, which print it.
+// For a forked copy of this process, which this function ends: runs the script in a Lua sandbox up
+// to its first experiment, and compares the experiment's ranks with --processes. Exits with the
+// code of the error that it prints, or with 0. Any other error is left to the processes of the run,
+// which print it.
 [[noreturn]] void check_in_copy(const ScriptArguments& arguments, const std::string& train_as,
                                 Output& output) {
   constexpr unsigned most_seconds = 10;
@@ -283,8 +284,8 @@ namespace {
   ::_exit(0);
 }
 
-// What --processes comes to: the exit code where processes were started, or where they were refused
-// before that; nothing where this process goes on.
+// Starts the processes that --processes asks for. Returns the exit code if they were started, or
+// refused before that; nothing if this process goes on.
 std::optional<int> as_processes(const ScriptArguments& arguments, const std::string& train_as,
                                 Output& output) {
   const bool starts = arguments.processes.processes > 1 && !launched();
@@ -305,7 +306,7 @@ struct CompareArguments : ScriptArguments {
   std::vector<std::string> scripts() const override { return compared; }
 };
 
-// Each mw.train is one of the two experiments: of two scripts, or of one.
+// Runs the command compare: each mw.train of one or two scripts gives one of the two experiments.
 int run_compared(const CompareArguments& arguments, Output& output) {
   if (const auto code = as_processes(arguments, "compare", output)) return *code;
   stop_on_signals();
@@ -315,7 +316,8 @@ int run_compared(const CompareArguments& arguments, Output& output) {
   Joined joined(arguments.processes, plugins, output);
   host.set_processes(joined.processes());
   const ScriptOptions options = script_options(arguments, "compare", output);
-  std::vector<std::unique_ptr<Script>> scripts;  // the first's functions are called to the end
+  // kept, as functions of the first one are called to the end
+  std::vector<std::unique_ptr<Script>> scripts;
   return joined.run([&] {
     for (const std::string& file : arguments.compared) {
       const ScriptText text = of_first(joined.processes(), file, [&] { return read_script(file); });
@@ -331,7 +333,7 @@ int run_compared(const CompareArguments& arguments, Output& output) {
   });
 }
 
-// What starts a script again.
+// Adds the options for starting a script again.
 void add_restarts(CLI::App& run, ScriptArguments& arguments) {
   Restarts& a = arguments.restarts;
   CLI::Option* most = run.add_option(
@@ -352,7 +354,8 @@ void add_restarts(CLI::App& run, ScriptArguments& arguments) {
   run.add_option("--chaos", arguments.chaos)->group("");
 }
 
-// Runs the script in a process of its own, with the words of this one that are for it.
+// Runs the script in a process of its own, and again after a failure, with the words of this
+// command line that are for it.
 int run_restarting(const ScriptArguments& arguments, Output& output) {
   check_starts_again("--max-restarts", arguments.script, arguments.restarts.launcher,
                      arguments.processes);
@@ -402,7 +405,7 @@ void add_processes(CLI::App& command, ProcessArguments& arguments) {
       ->type_name("NAME");
 }
 
-// What plans are priced for: the same keys as a script's own.
+// Adds the options for what plans are priced for, which are keys of a script's experiment too.
 void add_priced_for(CLI::App& command, ScriptArguments& arguments) {
   command
       .add_option(
@@ -430,7 +433,8 @@ const CommandOf<ScriptArguments> run_command{
     },
     [](const ScriptArguments& a, Output& output) {
       if (!a.restarts.wanted()) return run_as(a, "train", output);
-      left_to_first("--max-restarts", a.processes);  // they are processes of their own, each time
+      // throws under a launcher, as each start has processes of its own
+      left_to_first("--max-restarts", a.processes);
       return run_restarting(a, output);
     }};
 

@@ -1,4 +1,4 @@
-// What stands in a script, and in the files that it has loaded.
+// The text of a script, and the texts of the files that it has loaded.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@ namespace mw {
 
 struct ScriptFiles {
   std::string text;
-  std::map<std::string, std::string> loaded;  // Host::loaded(): places and texts
+  std::map<std::string, std::string> loaded;  // texts by place: see Host::loaded()
 };
 
 }  // namespace mw

@@ -40,11 +40,11 @@ Json all_json(const std::vector<FoundPlan>& plans) {
   return all;
 }
 
-// Columns that some of these plans have.
+// Optional columns of a table of plans: some plan has them.
 struct Columns {
   bool staged = false;
   bool offload = false, reported = false, host = false, room = false;
-  bool measured = false;  // under the stack
+  bool measured = false;  // some plan has a nearest measured step
 
   explicit Columns(const std::vector<FoundPlan>& plans) {
     for (const FoundPlan& one : plans) {
@@ -58,7 +58,7 @@ struct Columns {
   }
 };
 
-// In so many digits as people read.
+// A duration in as many digits as people read.
 std::string seconds_text(double seconds) {
   return seconds < 1e-3   ? fmt::format("{:.0f} us", 1e6 * seconds)
          : seconds < 0.01 ? fmt::format("{:.1f} ms", 1e3 * seconds)
@@ -134,7 +134,7 @@ class Grouped {
 // was measured, and what `plan` says of memory: all of it of the first plan, what is nearly too
 // much of the others.
 std::string notes_text(const std::vector<FoundPlan>& plans) {
-  Grouped<int> notes;  // each once, with its plans
+  Grouped<int> notes;  // each note once, with the numbers of its plans
   int number = 0;
   const auto add = [&](const std::string& note) { notes.of(note).push_back(number); };
   for (const FoundPlan& one : plans) {
@@ -158,7 +158,8 @@ std::string notes_text(const std::vector<FoundPlan>& plans) {
 // "the schedule gpipe (it has 1f1b)" and "the schedule zbv (it has 1f1b)" as one phrase.
 std::string together(const std::vector<std::string>& phrases) {
   constexpr std::string_view what_it_has = " (it has ";
-  Grouped<std::string> heads;  // by what follows them; a phrase without such an end is a key itself
+  // beginnings of phrases by their end; a phrase without such an end is a key itself
+  Grouped<std::string> heads;
   for (const std::string& phrase : phrases) {
     const std::size_t at = phrase.rfind(what_it_has);
     if (at == std::string::npos) {
@@ -208,7 +209,8 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
   return text;
 }
 
-// Adds to each listed plan what other software is told to run it; returns the first's for `as`.
+// Adds to each listed plan how other software is told to run it. Returns the text of the first plan
+// for the software `as`.
 std::string add_elsewhere(const Json& table, const SearchRequest& request, const std::string& as,
                           Json& best) {
   const PlanRequest& plan = request.base->request;

@@ -1,4 +1,4 @@
-// Says why the process ends, and ends it: the threads that it has are left as they are.
+// Prints why the process ends, and ends it without waiting for its threads.
 #include "app/stuck_end.h"
 
 #include <unistd.h>

@@ -8,7 +8,7 @@
 
 namespace mw {
 
-// Until the end of the scope, what is done then.
+// Sets the handler of stuck scripts until the end of the scope.
 class IfStuck {
  public:
   explicit IfStuck(OnStuck handler) : before_(on_stuck(std::move(handler))) {}
@@ -20,9 +20,9 @@ class IfStuck {
   OnStuck before_;
 };
 
-// Says it and ends the process. What a process of several says is the first one's.
+// Prints the error and ends the process.
 [[noreturn]] void end_stuck(const Error& error, Output& output);
-// The same error of a run: what a script's function does wrong in one is the run's failure.
+// The error as one of a run: what a script's function does wrong in a run is the run's failure.
 Error stuck_in_run(const Error& error);
 
 }  // namespace mw

@@ -21,7 +21,7 @@ void look_for_sweeps(const AppHost& host, const std::string& script, std::size_t
 
 namespace {
 
-// The command line of a job's script, behind its own script.
+// The arguments of `sweep SCRIPT` in the script of a Slurm job.
 std::vector<std::string> words_of(const ScriptArguments& arguments) {
   std::vector<std::string> words;
   const auto add = [&](const std::string& option, const Json& value) {
@@ -61,7 +61,7 @@ struct CellArguments : Arguments {
   std::string file;
 };
 
-// One cell of a sweep, as that has written it into the file; for the sweep's own processes.
+// Runs the cell of a sweep that a file describes. Only the sweep's own processes call this.
 int run_sweep_cell(const CellArguments& given, Output& output) {
   const Json order = read_json(given.file);
   ScriptArguments arguments;
@@ -81,7 +81,7 @@ int run_sweep_cell(const CellArguments& given, Output& output) {
                 "meshwright sweep SCRIPT makes them");
   }
   const auto text_of = [&] {
-    // As it stood when the sweep began: it may have been edited since.
+    // The text as it was when the sweep began: the script may have been edited since.
     ScriptText text = read_script(cell.folder + "/script.lua");
     const std::filesystem::path script(arguments.script);
     std::error_code error;
@@ -99,7 +99,7 @@ int run_sweep_cell(const CellArguments& given, Output& output) {
               "a sweep's script must make the same cells whenever it is run");
 }
 
-// Options of sweep:go that are handed on as they are: its own check reads them.
+// Adds an option of sweep:go, whose value is handed on as it is: read_go() checks it.
 void add_go_option(CLI::App& command, ScriptArguments& arguments, const std::string& key,
                    const std::string& about, const std::string& type) {
   command

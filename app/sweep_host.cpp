@@ -1,4 +1,4 @@
-// What a script's sweeps do when the program runs it.
+// The part of AppHost that checks, runs and reports a script's sweeps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace mw {
 
 namespace {
 
-// What stands on the command line is at fault there, and not in the script.
+// The error with the command line as the place of those problems whose keys were given there.
 Error at_the_command_line(const Error& error, const Json& command) {
   std::vector<Problem> problems = error.problems();
   for (Problem& problem : problems) {
@@ -119,7 +119,8 @@ Json AppHost::each_plan(const SweepTable& sweep, const GoOptions& go, const Swee
   ReadContext context = context_with(function);
   context.unchecked = true;
   std::vector<Json> results;
-  std::map<std::string, std::size_t> of_plan;  // its hash, and the place of its result
+  // place of the result of each plan, by the plan's hash
+  std::map<std::string, std::size_t> of_plan;
   std::vector<std::pair<std::string, int>> cells;
   for (const Cell& cell : cells_for(sweep, program)) {
     if (!cell.skipped.empty() || !matches(cell.name, go.only)) continue;
@@ -141,7 +142,7 @@ Json AppHost::each_plan(const SweepTable& sweep, const GoOptions& go, const Swee
                          {"text", "  " + problems.front().text() + "\n"}});
       if (exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
     }
-    // What a script reads of any row of a sweep.
+    // Keys that a script may read of any row of a sweep.
     results.back()["name"] = cell.name;
     results.back()["values"] = cell.texts();
     results.back()["status"] = results.back()["verdict"];  // not "done": it has no measured numbers

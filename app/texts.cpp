@@ -1,4 +1,4 @@
-// The functions of the program that texts of the Lua library are made with.
+// Makes texts with the Lua library, which may call these functions of the program.
 #include "app/texts.h"
 
 #include <ctime>
@@ -26,7 +26,8 @@ Json aligned_table(const Json& a) {
   return table.text(a.size() > 3 ? a[3].get<std::string>() : "");
 }
 
-// { key, value as an error names it, value as a list shows it }, the last not of null.
+// The leaves of a table: { key, value as an error names it, value as a list shows it }; null has no
+// third.
 Json leaves_text(const Json& a) {
   Json list = Json::array();
   for (const auto& [key, value] : leaves(a[0])) {
@@ -37,7 +38,7 @@ Json leaves_text(const Json& a) {
   return list;
 }
 
-// In the reader's time zone; the JSON has UTC.
+// A UTC time of the JSON, in the reader's time zone.
 Json local_time(const Json& a) {
   if (!a[0].is_string()) return "-";
   std::tm utc{};

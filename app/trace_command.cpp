@@ -54,8 +54,8 @@ const StepRow& median_of(const std::vector<StepRow>& steps) {
   return **middle;
 }
 
-// The step nearest to the median one among those with every op and transfer; the median one if
-// there are none.
+// The traced step whose duration is nearest to that of the median step; the median step if no step
+// was traced.
 const StepRow& traced_of(const std::vector<StepRow>& steps,
                          const std::vector<std::int64_t>& traced) {
   const StepRow& median = median_of(steps);
@@ -119,8 +119,8 @@ std::string drawing(const std::vector<TraceProcess>& processes, const std::strin
   return draw_svg(rows, names, title, "along the axis: milliseconds\n" + caption);
 }
 
-// The step as it was measured, if that is asked for, and as it was predicted; adds what there is to
-// say of them.
+// The timelines of the measured step, if it is asked for, and of the predicted one. Adds their
+// numbers to `result`, and lines about them to `caption`.
 std::vector<TraceProcess> read_processes(const TraceArguments& arguments, RunReader& reader,
                                          const Schedule& schedule, Json& result,
                                          std::vector<std::string>& caption) {
@@ -196,7 +196,7 @@ void write_trace(const TraceArguments& arguments, Output& output) {
   output.result(result);
 }
 
-// A step of a run file as a timeline, measured beside predicted.
+// Writes a step of a run file as a timeline, measured beside predicted.
 int show_trace(const TraceArguments& arguments, Output& output) {
   reading(arguments.run, [&] { write_trace(arguments, output); });
   return 0;

@@ -13,14 +13,14 @@ namespace mw {
 
 namespace {
 
-// Works of a rank that go on at once are those of a group: each gets a lane of its own.
+// Gives works of a rank that overlap a lane each: they are those of a group.
 void find_lanes(std::vector<TimedAction>& actions) {
   std::vector<TimedAction*> works, open;
   for (TimedAction& action : actions)
     if (action.microbatch >= 0 && !action.name.starts_with("receive")) works.push_back(&action);
   std::stable_sort(works.begin(), works.end(),
                    [](const auto* a, const auto* b) { return a->start < b->start; });
-  double end = 0;  // of all that are open
+  double end = 0;  // the latest end of the open works
   const auto close = [&] {
     for (TimedAction* one : open) one->lanes = static_cast<int>(open.size());
     open.clear();
@@ -64,9 +64,10 @@ TraceProcess process_of(const std::string& name, const std::vector<ActionRow>& a
 
 namespace {
 
-// In the order of their starts, as they are given.
+// Adds the spans to the lane of ops, or to an axis' lane, below their rank.
 void add_lanes_of(TraceProcess& process, const std::vector<SpanRow>& spans) {
-  std::map<std::pair<int, std::string>, TraceLane> lanes;  // the ops' lane has no axis: first
+  // by rank and axis; the ops' lane has no axis, so it is first
+  std::map<std::pair<int, std::string>, TraceLane> lanes;
   for (const SpanRow& span : spans) {
     const bool transfer = span.kind == "transfer";
     TraceLane& lane = lanes[{span.rank, transfer ? span.axis : ""}];

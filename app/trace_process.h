@@ -13,17 +13,17 @@
 
 namespace mw {
 
-// A row for each rank. `schedule`: where it places the virtual stages.
+// A process with a row for each rank. `schedule`: says which virtual stages a stage has.
 TraceProcess process_of(const std::string& name, const std::vector<ActionRow>& actions,
                         const Schedule& schedule);
-// Below each rank what it did op by op, and a lane for each axis that it sends over: of the tables
-// /trace and /predicted_trace.
+// Adds lanes below each rank: one for its ops, and one for each axis that it sends over. `table`:
+// /trace or /predicted_trace.
 void add_lanes(TraceProcess& process, const Table& table);
-// What each rank held, of /trace_memory and /predicted_trace_memory.
+// Adds counters of what each rank held. `table`: /trace_memory or /predicted_trace_memory.
 void add_counters(TraceProcess& process, const Table& table);
 
-// The step of a plan as it is predicted, of the slowest rank of each stage, with ops, transfers and
-// memory if the prediction has them (predict(…, traced)).
+// The predicted step of a plan, on the slowest rank of each stage, with ops, transfers and memory
+// if the prediction has them (predict(…, traced)).
 TraceProcess predicted_process(const std::string& name, const Plan& plan,
                                const Prediction& prediction, const Machine& machine);
 

@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// Views and aliases take no time; rows of them would bury the others.
+// Seconds of an instruction with a row. Views and aliases take less, and would bury the others.
 constexpr double shortest_own = 2e-7;
 
 }  // namespace
@@ -88,8 +88,8 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
                                          const std::vector<InstructionTime>& times,
                                          double offset) const {
   std::vector<SpanRow> rows;
-  // Begun and not awaited, by pending and microbatch; -1 between slots that last, as the executor
-  // has it.
+  // Transfers that were begun and not awaited yet, by pending and microbatch. Between persistent
+  // slots the microbatch is -1, as in the executor.
   struct Begun {
     double start;
     std::string phase;
@@ -129,7 +129,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
       underway.erase(key);
     } else {
       SpanRow sent = own;
-      if (name_transfer(i, time.microbatch, sent)) {  // awaited at once
+      if (name_transfer(i, time.microbatch, sent)) {  // a transfer that is awaited at once
         sent.kind = "transfer";
         rows.push_back(sent);
       }
@@ -170,7 +170,7 @@ std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& ti
 
 std::vector<SpanMemoryRow> TraceRows::predicted_memory(
     const std::vector<InstructionTime>& times) const {
-  std::map<std::tuple<int, int, int>, double> ends;  // of segment, index, microbatch
+  std::map<std::tuple<int, int, int>, double> ends;  // by segment, index and microbatch
   for (const InstructionTime& time : times) {
     using Of = InstructionTime::Kind;
     if (time.kind == Of::transfer || time.kind == Of::copy || time.kind == Of::on_host) continue;
@@ -185,7 +185,7 @@ std::vector<SpanMemoryRow> TraceRows::predicted_memory(
   for (const SegmentRun& run : program_.timeline) {
     const auto& code = program_.segments[static_cast<std::size_t>(run.segment)].code;
     for (std::size_t index = 0; index < code.size(); ++index, ++next) {
-      // What takes no time has none of its own: it is over when what was before it is.
+      // An instruction that takes no time has no end of its own: it ends with the one before it.
       const int microbatch = microbatch_of(run, code[index].lane);
       const auto end = ends.find({run.segment, static_cast<int>(index), microbatch});
       if (end != ends.end()) now = std::max(now, end->second);

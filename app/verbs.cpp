@@ -59,7 +59,7 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-// Measured beside predicted.
+// A table of measured numbers beside predicted ones.
 std::string comparison(const Measurements& measured, const Prediction& predicted) {
   TextTable table({"", "measured", "predicted"}, {1, 2});
   const auto foretold = [&](const std::string& text) { return predicted.timed() ? text : "-"; };
@@ -79,7 +79,7 @@ std::string comparison(const Measurements& measured, const Prediction& predicted
   for (int c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
     if (category == Category::host && measured.memory_peak(category) == 0) continue;
-    std::int64_t most = 0;  // as measured: of the rank that has most of it
+    std::int64_t most = 0;  // of the rank that has most of it, as in the measured column
     for (const StageForecast& stage : predicted.stages) most = std::max(most, stage.most[category]);
     table.add({fmt::format("  {}", name_of(category)), bytes_text(measured.memory_peak(category)),
                bytes_text(most)});
@@ -125,8 +125,8 @@ std::string train_text(const RunSetup& setup, const RunOutputs& outputs,
   return text;
 }
 
-// Predicts the experiment on the machine. Where its steps differ: the times of the largest batch,
-// the highest memory of any step, the bytes of the last one.
+// Predicts the experiment on the machine. If its steps have different plans: the times of the
+// largest batch, the highest memory of any plan, and the bytes of the last step's plan.
 Prediction prediction_of(const Experiment& experiment, const Machine& machine, bool traced = false,
                          bool advice = true) {
   const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
@@ -171,7 +171,7 @@ Prediction prediction_of_run(const Experiment& experiment) {
   return prediction_of(experiment, cluster ? *cluster : machine_here(experiment));
 }
 
-// As `plan` prints it, and what the run computes beside its steps.
+// The plan as `plan` prints it, with a line about held-out batches and with the notes.
 std::string plan_text(const RunSetup& setup, const Evaluation& held_out,
                       const std::vector<std::string>& notes, const Prediction& prediction) {
   std::string text = print(*setup.plan, prediction);
@@ -187,7 +187,7 @@ std::string plan_text(const RunSetup& setup, const Evaluation& held_out,
   return text;
 }
 
-// What the whole training takes at the predicted rate, as text, and into the result.
+// Text on the seconds, device hours and cost of the whole training, which go into `result` too.
 std::string training_text(const RunRequest& asked, const Prediction& prediction, Json& result) {
   if (asked.tokens <= 0 || !prediction.timed() || prediction.devices <= 0) return "";
   const double seconds = asked.tokens / prediction.tokens_per_second,
@@ -223,7 +223,7 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   PricedPlan priced = price_plan(experiment, /*advice=*/true, pictures.traces != nullptr);
   const Machine& machine = *priced.machine;
   Prediction& prediction = priced.prediction;
-  // A plan above it is told so below, with what would fit.
+  // A plan that needs more than the limit is told so below, with what would fit.
   if (priced.machine.is_cluster() && experiment.memory > 0 &&
       prediction.highest_peak() <= experiment.memory)
     prediction.limit_memory(experiment.memory);
@@ -267,7 +267,7 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   return result;
 }
 
-// A loop's later runs of one plan get a line: what is beside the hash and the names is as before.
+// The plan's text before its run; a line, if the plan was shown before, as in a script's loop.
 static std::string plan_note(const std::string& plan, const RunRequest& asked,
                              const RunSetup& setup, Output& output) {
   const std::size_t after_hash = std::min(plan.size(), std::size_t{21}), line = plan.find('\n');
@@ -278,7 +278,7 @@ static std::string plan_note(const std::string& plan, const RunRequest& asked,
 
 namespace {
 
-// Until the end of the scope, what is done where a rank's thread does not come back.
+// Sets what is done if a rank's thread hangs, until the end of the scope.
 class IfRanksHang {
  public:
   explicit IfRanksHang(OnHang handler) : before_(comm::on_hang(std::move(handler))) {}
@@ -290,20 +290,22 @@ class IfRanksHang {
   OnHang before_;
 };
 
-// Numbers that are not finite end a run on all ranks together, and its checkpoints as any end does.
+// Whether numbers were not finite, which ends a run on all ranks together. Checkpoints are
+// completed.
 bool is_an_end(const RankFailed& error) {
   const std::string& code = error.problems().front().code;
   return code == "run.not-finite" || code == "run.not-finite-once";
 }
 
-// Says after each step what else used the cores; empty where processes are on several machines, as
-// each of these would have to count its own.
+// Returns a function that measures after each step what else used the cores. It is empty if
+// processes are on several machines, as each machine would have to count its own.
 RunRecorder::Look core_use_of(const Processes* processes) {
   const bool several = processes != nullptr && processes->count() > 1;
   if (several && processes->on_this_host() < processes->count()) return {};
   struct State {
     CoreMeter meter{system_root(), seconds_now(), cpu_seconds_now()};
-    double elsewhere = 0, own = cpu_seconds_now();  // elsewhere: of the other processes
+    // core seconds; elsewhere: of the other processes
+    double elsewhere = 0, own = cpu_seconds_now();
   };
   return [several, state = std::make_shared<State>()](const StepReport& report) {
     const double own = cpu_seconds_now();
@@ -313,7 +315,7 @@ RunRecorder::Look core_use_of(const Processes* processes) {
   };
 }
 
-// In a process that only carries ranks: what there is to say the first one says.
+// Trains in a process other than the first, which says all there is to say.
 Json carry_ranks(const Experiment& experiment, RunSetup setup, chaos::Agent* faults) {
   check_machine_memory(experiment, experiment, this_device().memory);
   const CheckpointStart start = begin_checkpoints(experiment, setup);
@@ -336,7 +338,7 @@ Json carry_ranks(const Experiment& experiment, RunSetup setup, chaos::Agent* fau
   return Json::object();
 }
 
-// At the end of the scope, however that comes, all that was handed over has been done.
+// At the end of the scope, waits until the recorder has done all that was handed over.
 class SettledFirst {
  public:
   explicit SettledFirst(RunRecorder& recorder) : recorder_(recorder) {}
@@ -348,7 +350,7 @@ class SettledFirst {
   RunRecorder& recorder_;
 };
 
-// A run in the process of rank 0: what is said of it, recorded and returned.
+// A training in the process of rank 0: its run, records, messages and result.
 class TrainVerb {
  public:
   TrainVerb(const Experiment& experiment, RunSetup setup, const ScriptFiles& script, Output& output,
@@ -379,10 +381,11 @@ class TrainVerb {
   }
 
   Json run() {
-    std::mutex last_words;  // of whoever comes first; the process ends while it holds them
+    std::mutex last_words;  // taken by the handler that comes first, until the process ends
     const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
       last_words.lock();
-      ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
+      // ends the process, if what hangs holds a lock that these need
+      ::alarm(seconds_for_last_words);
       if (settles_in_time(&error.problems().front())) ranks_failed(error);
       claim_.let_go();
       output_.error(error);
@@ -450,14 +453,14 @@ class TrainVerb {
     return result;
   }
 
-  // Before anything is read or written that the recorder has to do with. What it threw is not the
-  // first error any more.
+  // Waits for the recorder, before anything is read or written that it works on. Drops what it
+  // threw, as another error came first.
   void settle() {
     if (recorder_) recorder_->settle();
   }
 
-  // The same where the process is about to end: what is not written by then is left as it is, and
-  // nobody else may touch it. What starts the run again is told of the failure.
+  // Like settle(), but for some seconds only, as the process ends. False: something is not written,
+  // and nobody may touch it; `failure` is told to what starts the run again.
   bool settles_in_time(const Problem* failure) {
     const std::chrono::seconds patience(seconds_for_last_words / 2);
     if (!recorder_ || recorder_->settle(patience)) return true;
@@ -468,7 +471,7 @@ class TrainVerb {
     return false;
   }
 
-  // The result and the first error must come out, whatever has become of the run file.
+  // Ends a run that broke off: its result and first error come out, whatever the run file's state.
   void broke_off(RunStatus status, int rank, const std::string& why) {
     settle();
     if (checkpoints() != nullptr) checkpoints()->break_off();
@@ -502,7 +505,7 @@ class TrainVerb {
     end_stuck(told, output_);
   }
 
-  // What people see of a step, in the recorder's thread.
+  // Records a step and shows it to people, in the recorder's thread.
   void show(const StepReport& report, const CoreUse& use, const std::optional<HeldOut>& held_out) {
     const double began = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     const std::string news = measured_->add(report, use, held_out);
@@ -570,7 +573,7 @@ class TrainVerb {
   }
 
   const Experiment& experiment_;
-  RunSetup setup_;  // the experiment's, with where it begins and the hint for its limit of memory
+  RunSetup setup_;  // the experiment's, with its first step and the hint for its memory limit
   Output& output_;
   const Attempt& attempt_;
   chaos::Agent* const faults_;
@@ -584,7 +587,7 @@ class TrainVerb {
   RunFolder folder_;
   std::optional<Measurements> measured_;
   std::vector<std::unique_ptr<Progress>> shown_;
-  std::optional<RunRecorder> recorder_;  // ends before what it writes to
+  std::optional<RunRecorder> recorder_;  // destroyed before the members that it writes to
   bool exported_ = false;
 };
 

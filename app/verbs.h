@@ -25,8 +25,8 @@ class Agent;
 }
 
 // Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
-// throws. `script` is the script's text, for the run file; of the plugins it has the versions.
-// `faults`: who disturbs the run; null: nobody.
+// throws. The run file gets the script's text and the versions of plugins. `faults`: the agent that
+// disturbs the run; null: none.
 Json run_train(const Experiment& experiment, const ScriptFiles& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt = {},
                chaos::Agent* faults = nullptr);
@@ -44,14 +44,15 @@ class PricedFor {
   const Machine* machine_;
 };
 
-// What is kept of plans beside their results, where it is given.
+// Where pages, traces and drawings of plans are kept beside the results; null: they are not.
 struct PlanPictures {
-  std::vector<Json>* pages = nullptr;           // what a page shows of it (report/plan_page.h)
-  std::vector<TraceProcess>* traces = nullptr;  // its step (trace_process.h)
-  std::vector<BraidPicture>* braids = nullptr;  // its braids, which the result shows too then
+  std::vector<Json>* pages = nullptr;  // what a page shows of each plan (report/plan_page.h)
+  std::vector<TraceProcess>* traces = nullptr;  // the predicted step of each plan (trace_process.h)
+  // the braids of each plan, which its result then shows too
+  std::vector<BraidPicture>* braids = nullptr;
 };
 // What `plan` predicts of an experiment: on the cluster that it names, else on this machine, which
-// is measured before its first prediction; no seconds of GPUs of which nobody knows anything.
+// is measured before its first prediction. There are no seconds of GPUs of which nothing is known.
 struct PricedPlan {
   PricedFor machine;
   Prediction prediction;
@@ -62,27 +63,28 @@ PricedPlan price_plan(const Experiment& experiment, bool advice, bool traced = f
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures = {});
 // Writes tokens, labels and logits of the first batch into a safetensors file.
 Json run_logits(const RunRequest& asked, const RunSetup& setup, const std::string& file);
-// Status "interrupted" and no verdict if the user stopped it.
+// Compares the plan with one rank. Status "interrupted" and no verdict if the user stopped it.
 Json run_verify(const RunRequest& asked, const RunSetup& setup, Output& output);
 // Verdict "proved", "proved, except: …" or "refused" (prove/prove.h). `strict`: collectives block
 // until all have come, and what could not be tried is refused.
 Json run_prove(const RunRequest& asked, const RunSetup& setup, bool strict);
 
-// Status "interrupted" if the user stopped it: what is there are the best so far.
-// `as`: the software whose flags the text ends with; empty: none.
+// Searches for plans. Status "interrupted" if the user stopped it: the plans are then the best so
+// far. `as`: the software whose flags the text ends with; empty: none.
 Json run_search(const Json& table, const ReadContext& context, const std::string& as,
                 Output& output);
 
-// Throws Error with all that a and b do not share and must. Status "interrupted" and no verdict if
-// the user stopped it. The key "text" is the summary for people. `output` is told where a function
-// of a script is stuck while it trains, which ends the process.
+// Compares two experiments. Throws Error with all in which a and b differ but must not. Status
+// "interrupted" and no verdict if the user stopped it. The key "text" is the summary for people. If
+// a script's function is stuck, the error goes to `output` and the process ends.
 Json run_compare(const ComparedRun& a, const ComparedRun& b, Output& output);
 
 // Before a run, in the process that has rank 0: makes room for the export, if there is one. Returns
 // what is to be said of it, which may be nothing. Throws as HfExport::begin.
 std::string begin_export(HfExport* exporter);
-// After it: gives the folder its name. False if there is no export, or if the run was interrupted
-// and the folder has an earlier one, which may be of all steps.
+// After a run: completes the export and gives its folder the final name. False if there is no
+// export, or if the run was interrupted and the folder has an earlier export, which may be of all
+// steps.
 bool finish_export(HfExport* exporter, bool interrupted);
 // Says in a result, and in its text, where the weights are.
 void add_export(const HfExport& exporter, Json& result);

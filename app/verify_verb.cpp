@@ -1,4 +1,4 @@
-// mw.verify: holds a mix, or each of its steps' plans, to one rank, and says what came of it.
+// The verb mw.verify: compares a plan, or each plan that steps of a run have, with one rank.
 #include <fmt/format.h>
 
 #include <string>
@@ -18,8 +18,8 @@
 
 namespace mw {
 
-// Verifies a run. Where its steps differ, each of their plans by itself until one is not
-// equal; if all are, the outcome with the largest error.
+// Verifies a run. If its steps have several plans, verifies each by itself until one is not equal.
+// If all are, returns the outcome with the largest error.
 static VerifyOutcome verify_all(const RunSetup& setup) {
   if (!setup.step_plans) return verify(setup, 3, 1e-10, stop_flag());
   VerifyOutcome worst;

@@ -63,7 +63,7 @@ std::string signed_duration(double seconds) {
   return (seconds < 0 ? "-" : "+") + duration_text(std::abs(seconds));
 }
 
-// Transfers that take longer or shorter, though no step does.
+// Text about transfers that take longer or shorter, though the step does not.
 std::string changes_beside(const Prediction& base, const Prediction& other) {
   std::vector<std::string> found;
   for (const CommunicationForecast& c : other.communication) {
@@ -115,15 +115,14 @@ std::string changed_text(const Knob& knob, const Priced& base, const Priced& oth
   return join(texts);
 }
 
-// Fills twice the nodes by twice the ways of the plan's data parallelism, at the same batch: it
-// multiplies the ways of the first entry of the plan that makes both the ranks and the ways of data
-// so many more.
+// Fills more nodes at the same batch: multiplies the ways of the first entry of the plan with which
+// both the ranks and the ways of data parallelism grow by the factor.
 class FollowNodes {
  public:
   FollowNodes(const Priced& base, const ReadContext& context) : base_(base), context_(context) {}
 
-  // The table with such an entry, what was done to it into `note`; the table as it is where the
-  // plan leaves devices idle, or no entry will do.
+  // Returns the table with the changed entry, which `note` names. Returns the table as it is if the
+  // plan leaves devices idle, or if no entry will do.
   Json fill(const Json& table, double factor, std::string& note) const {
     const Plan& plan = *base_.experiment.plan;
     const double ranks = plan.ranks() * factor;
@@ -196,8 +195,8 @@ class WhatIf {
     return row;
   }
 
-  // What a tenth more of the number changes; priced so where it need not be whole, else by the
-  // logarithms' slope to the row whose number is nearest.
+  // What 10 % more of the knob's number changes: predicted with that value, or, if the number must
+  // be whole, by the slope in logarithms to the row whose number is nearest.
   Json sensitivity(const Knob& knob, const std::vector<Json>& rows) {
     const bool number = std::any_of(rows.begin(), rows.end(), [&](const Json& row) {
       return row["value"].is_number() || knob.in_bytes();

@@ -21,13 +21,13 @@ inline constexpr const char* what_if_key = "$what_if";
 // A value that is to be changed: "node.bandwidth x", "batch =", "stack.host", "recompute".
 struct Knob {
   std::string name;                  // "node.bandwidth"
-  std::string path;                  // in the experiment: "cluster.node.bandwidth"
-  bool factor = false;               // values are times what it is
+  std::string path;                  // path in the experiment's table: "cluster.node.bandwidth"
+  bool factor = false;               // values are factors of the present value
   const Option* declared = nullptr;  // null: a key that only the script's table has
   Json now;                          // its value, the default where none is given; null: unknown
   struct Value {
     std::string text;  // "x 0.5", "= 40GiB"
-    Json value;        // to set
+    Json value;        // value to set
   };
   std::vector<Value> values;
   bool in_bytes() const { return declared != nullptr && declared->type == OptionType::bytes; }
@@ -37,10 +37,10 @@ struct Knob {
 // (options) with all that are of another form.
 Json read_what_ifs(const std::vector<std::string>& texts);
 
-// What is asked of the experiment's table. Throws Error (options) with every knob that is none and
-// every value that one cannot have.
+// The knobs that are asked for. Throws Error (options) with every name that is no knob, and every
+// value that a knob cannot have.
 std::vector<Knob> knobs_of(const Json& asked, const Json& experiment, Catalog& catalog);
-// What a tenth more of the knob's number is; nothing where only whole numbers will do.
+// The knob's number and a tenth more; nothing where only whole numbers will do.
 std::optional<Json> tenth_more(const Knob& knob);
 
 // An experiment and what it is predicted to take.

@@ -19,7 +19,7 @@ bool is_numeric(OptionType type) {
   return type == OptionType::integer || type == OptionType::number || type == OptionType::bytes;
 }
 
-// Declared keys that can be turned, by the names that a knob has for them.
+// A declared key of clusters or stacks that a knob can change, with the knob's name for it.
 struct DeclaredKnob {
   std::string name, path;
   const Option* option;
@@ -59,7 +59,7 @@ const Options* options_under(const std::string& key, const Json& experiment, Cat
     if (!chosen) return nullptr;
     try {
       return &catalog.find(kind, chosen->name).options();
-    } catch (const Error&) {  // the experiment is refused, which says so
+    } catch (const Error&) {  // reading the experiment reports it
       return nullptr;
     }
   }
@@ -126,7 +126,7 @@ class KnobReader {
     return experiment_.contains(key) && experiment_[key].is_object();
   }
 
-  // Fills in where the knob's number lies, and what it is.
+  // Fills in the knob's path and present value. Adds a problem and returns false if it is no knob.
   bool find(Knob& knob) {
     const std::string cluster = "cluster.";
     const std::string name =
@@ -148,7 +148,7 @@ class KnobReader {
     return single || written || unknown(knob);
   }
 
-  // What the experiment, or what it names, says of the key; null: neither has such a key.
+  // The option that the experiment, or what it names, declares for the path; null: neither does.
   const Option* declared_at(const std::string& path) const {
     const std::size_t dot = path.find('.');
     if (dot == std::string::npos) return experiment_options().find(path);
@@ -156,7 +156,7 @@ class KnobReader {
     return options == nullptr ? nullptr : options->find(path.substr(dot + 1));
   }
 
-  // Fills in what the knob is now: as it is written, else by default.
+  // Fills in the knob's present value: as it is written, or else the default.
   void take_value(Knob& knob) const {
     knob.now = value_under(experiment_, knob.path);
     if (knob.now.is_null() && knob.declared != nullptr && knob.declared->fallback)
@@ -199,7 +199,7 @@ class KnobReader {
       for (const Option& own : inner == nullptr ? std::vector<Option>() : inner->list())
         if (is_single(own)) known.push_back(option.name + "." + own.name);
     }
-    // The last word of a name is what people remember.
+    // Keys whose last word was given are proposed first.
     std::vector<std::string> same;
     for (const std::string& one : known) {
       if (one.substr(one.rfind('.') + 1) == knob.name) same.push_back(one);
@@ -251,7 +251,7 @@ class KnobReader {
     return times(knob, given.get<double>());
   }
 
-  // The factor's product; refused where it is to be whole and is not.
+  // The knob's value times the factor. Adds a problem if that must be whole and is not.
   std::optional<Knob::Value> times(const Knob& knob, double factor) {
     const double made = knob.now.get<double>() * factor;
     const std::string text = "x " + format_number(factor);

@@ -32,7 +32,7 @@ bool is_bundle(const Json& value) {
   return value.is_object() && !value.empty() && !is_made_table(value) && !is_function(value);
 }
 
-// Keys that cells have of their own.
+// Keys that a sweep sets itself in each cell.
 constexpr const char* not_here[] = {"log", "name", "overwrite"};
 
 void check_key(const std::string& key, const std::string& path, Problems& problems) {
@@ -129,7 +129,7 @@ class AxisReader {
                         : near;
   }
 
-  // Those that the script did not name.
+  // Labels the values that the script did not name.
   void name(std::vector<AxisValue>& values) const {
     std::vector<Json> raw;
     for (const AxisValue& value : values)
@@ -160,7 +160,7 @@ class AxisReader {
   bool unknown_said_ = false;
 };
 
-// One table { key = values }, with the path that problems name.
+// Checks a table { key = values } of a grid. `path`: the table's place, as problems name it.
 void check_table(const Json& table, const std::string& path, Problems& problems) {
   for (const auto& [key, values] : table.items()) {
     if (key.starts_with('$')) continue;

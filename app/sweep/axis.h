@@ -11,20 +11,20 @@ namespace mw {
 
 struct AxisValue {
   std::string label;
-  Json value;          // of the key, or null
-  Json sets;           // { path = value }
+  Json value;          // value of the axis' key; null: the axis has several keys
+  Json sets;           // what it sets in the experiment: { path = value }
   Json over;           // a grid of its own, or null
-  bool named = false;  // by the script
+  bool named = false;  // the script gave the label
 };
 
-// Whether it, or what it leads into, is a key of the experiment: "model.layers".
+// Whether the key, "model.layers", is a key of the experiment or lies in one.
 bool is_experiment_key(const std::string& key);
 
-// A list of values or a table of named ones; problems have keys in `path`.
+// Reads an axis: a list of values, or a table of named ones. Keys of problems begin with `path`.
 std::vector<AxisValue> read_axis(const std::string& key, const Json& given, const std::string& path,
                                  Problems& problems);
 
-// The axis of a grid that sets this key or what lies in it: "plan"; empty: none does.
+// The axis of a grid that sets this key, a key in it, or a table around it: "plan"; empty: none.
 std::string axis_that_sets(const Json& over, const std::string& key);
 
 }  // namespace mw

@@ -10,19 +10,18 @@
 
 namespace mw {
 
-// What an axis of the grid has in a cell.
 struct CellValue {
   std::string key;     // the axis: "plan", "model.layers", or a name for several keys
   std::string text;    // as people read it: "zero(8, stage=3)"
-  Json value;          // of an axis that is one key; null: of several keys
-  bool shown = false;  // by its text alone in the cell's name
+  Json value;          // value of an axis that is one key; null: the axis has several keys
+  bool shown = false;  // the cell's name has the text alone, without the key
 };
 
 struct Cell {
-  std::string name;  // of all its values: "dp(8) seed=1"; no two cells have one
+  std::string name;  // made of all values: "dp(8) seed=1"; no two cells have the same
   std::vector<CellValue> values;
-  Json table;           // the experiment's, as a script would have written it
-  std::string skipped;  // why it is not run; empty: it is
+  Json table;           // table of the experiment, as a script would have written it
+  std::string skipped;  // why the cell is not run; empty: it is
   std::string repeats;  // Planned::hash_without_seed, once it is planned; equal for repeats
   int repeat = 0;       // which of several runs of one experiment; 0: there is one
 
@@ -32,7 +31,7 @@ struct Cell {
     }
     return nullptr;
   }
-  // { key = text, … }
+  // The texts of all values: { key = text, … }
   Json texts() const {
     Json all = Json::object();
     for (const CellValue& value : values) all[value.key] = value.text;
@@ -42,22 +41,24 @@ struct Cell {
 
 // A cell's experiment, read and planned.
 struct Planned {
-  std::string hash;  // Experiment::hash, and which repeat it is where there are several: "….2"
+  // Experiment::hash, with the number of the repeat where there are several: "….2"
+  std::string hash;
   std::string hash_without_seed;
   std::string mix, precision;
   std::int64_t ranks = 0, steps = 0;
-  std::int64_t memory = 0;          // bytes that all ranks together are predicted to hold
-  std::int64_t peak = 0;            // bytes that the rank with the most is
-  int cores = 1;                    // that its ranks keep busy
-  double step_seconds = 0;          // predicted
-  std::vector<Problem> wrong;       // of the script: nothing was planned
-  std::string refused, hint;        // the planner's reason; empty: it was planned
-  std::vector<std::string> faults;  // of plugins that were only tried (engine/plugin_faults.h)
-  Json prediction;                  // the `plan` object, where it was asked for
+  std::int64_t memory = 0;     // bytes that all ranks together are predicted to hold
+  std::int64_t peak = 0;       // bytes that the fullest rank is predicted to hold
+  int cores = 1;               // cores that its ranks keep busy
+  double step_seconds = 0;     // predicted
+  std::vector<Problem> wrong;  // mistakes of the script, with which nothing was planned
+  std::string refused, hint;   // the planner's reason; empty: it was planned
+  // faults of plugins that were only tried (engine/plugin_faults.h)
+  std::vector<std::string> faults;
+  Json prediction;  // the `plan` object, where it was asked for
 
-  double beside_seconds = 0;     // predicted, of evaluations and checkpoints
-  std::int64_t file_bytes = 0;   // that its run file and checkpoints are to have, about
-  std::int64_t trace_bytes = 0;  // that traced steps add to these, where it traces steps
+  double beside_seconds = 0;     // predicted seconds of evaluations and checkpoints
+  std::int64_t file_bytes = 0;   // approximate bytes of its run file and checkpoints
+  std::int64_t trace_bytes = 0;  // bytes that traced steps add, if it traces steps
 
   double seconds() const { return step_seconds * static_cast<double>(steps) + beside_seconds; }
   // The predicted seconds of the training and of the start of the cell's process.

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t last_words = 4096;
 
-// The number that such a file of a control group has behind the key; -1: none.
+// The number behind `key` in a file of counters, such as memory.events; -1: none.
 std::int64_t kills_in(const std::filesystem::path& folder, const char* file, const char* key) {
   std::ifstream stream(folder / file);
   std::string word;
@@ -43,13 +43,14 @@ std::string tail_of(const std::string& file) {
   return readable(text);
 }
 
-// What every cell says: the plan, whose other lines are indented, and how it takes a signal.
+// Whether the line is one that every cell prints: of the plan, whose further lines are indented, or
+// about a stop signal.
 bool says_nothing(const std::string& line) {
   return line.empty() || std::string_view(" \t\r").find(line.front()) != std::string_view::npos ||
          line.starts_with("plan ") || line.starts_with("stopping");
 }
 
-// The last line that says "error: …" or what(); else the last one that is not in every cell's.
+// The last line that has "error: …" or what(); else the last line that not every cell prints.
 std::string words_of(const std::string& tail) {
   std::istringstream lines(tail);
   std::string line, last, telling;
@@ -65,7 +66,7 @@ std::string words_of(const std::string& tail) {
 }  // namespace
 
 pid_t start_child(ProcessStart start) {
-  start.program = "/proc/self/exe";  // whatever lies there by now under this program's path
+  start.program = "/proc/self/exe";  // this program, whatever file has its path by now
   start.command.insert(start.command.begin(), "meshwright");
   start.own_group = start.fresh_signals = true;
   start.tied_by = SIGKILL;
@@ -92,7 +93,8 @@ std::int64_t kills_for_memory() {
     const std::int64_t kills = kills_in(of.folder, file, "oom_kill");
     if (kills >= 0) return kills;
   }
-  return kills_in("/proc", "vmstat", "oom_kill");  // of the whole machine: no group is to be seen
+  // of the whole machine, as no group is to be seen
+  return kills_in("/proc", "vmstat", "oom_kill");
 }
 
 std::string reason_of_end(int status, const std::string& output, bool killed_for_memory) {

@@ -15,15 +15,16 @@ namespace mw {
 // Throws Error (run).
 pid_t start_child(ProcessStart start);
 
-// Bytes that ProcessStart::memory would count of this process, before it has done anything much.
+// Bytes that ProcessStart::memory would count for this process, before it has done anything much.
 std::int64_t allocated_here();
 
-// How often the kernel has killed for want of memory in this process' control group, or on the
-// machine where no group is to be seen; -1: nobody says.
+// How many processes the kernel has killed for want of memory in this process' control group, or on
+// the machine if no group is to be seen; -1: not known.
 std::int64_t kills_for_memory();
 
-// Why a process that left no result ended so: "crashed: SIGSEGV (…)", "out of memory: …". `output`:
-// its file, whose last words are told too. `kills`: of memory, while it ran.
+// Why a process that left no result ended: "crashed: SIGSEGV (…)", "out of memory: …". `output`:
+// the file of its output, whose last words are told. `killed_for_memory`: the kernel killed some
+// process for want of memory meanwhile.
 std::string reason_of_end(int status, const std::string& output, bool killed_for_memory);
 
 }  // namespace mw

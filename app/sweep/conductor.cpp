@@ -25,7 +25,7 @@ namespace {
 // What a process takes beside its ranks' tensors: the program, libtorch, a page of code for each
 // thread. Measured: about 150 MB resident.
 constexpr std::int64_t bytes_of_a_process = 256 << 20;
-constexpr double grace = 5;  // between SIGTERM and SIGKILL
+constexpr double grace = 5;  // seconds between SIGTERM and SIGKILL
 constexpr auto between_looks = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -89,7 +89,7 @@ void Conductor::run(std::vector<std::size_t> cells, bool wait) {
       "once");
   waiting_ = std::move(cells);
   all_ = waiting_.size();
-  std::reverse(waiting_.begin(), waiting_.end());  // the next one is the last
+  std::reverse(waiting_.begin(), waiting_.end());  // the next cell is at the end
   while (!waiting_.empty() || !running_.empty() || (wait && !elsewhere_.empty())) {
     if (stop_requested()) {
       end_all();
@@ -153,7 +153,7 @@ bool Conductor::start(std::size_t cell) {
     return false;
   }
   mine_[cell] = true;
-  // Another process may have run it since this one looked.
+  // Another process may have run the cell since this one looked for results.
   const auto result = conduct_.folder.result(conduct_.cells[cell], hash);
   const auto earlier = earlier_.find(cell);
   if (result && earlier == earlier_.end() && *result != conduct_.before[cell]) {
@@ -196,7 +196,7 @@ void Conductor::look(Running& running) {
   }
 }
 
-// What the cell's process has left, or why it has left nothing.
+// The result that the cell's process left, or a failed one with the reason why it left none.
 Json Conductor::result_of(const Running& running, int status, bool& from_outside) const {
   const std::size_t cell = running.cell;
   const std::string folder = conduct_.folder.of(conduct_.cells[cell], conduct_.planned[cell].hash);
@@ -293,7 +293,7 @@ void Conductor::take_end(Running& running, int status) {
                            fmt::format("{:.1f} s", seconds), name, said));
 }
 
-// The cells that run are left as they were: to be run.
+// Ends all running cells, which are then still to be run.
 void Conductor::end_all() {
   for (const Running& running : running_) ::kill(-running.process, SIGTERM);
   const double began = seconds_now();

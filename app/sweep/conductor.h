@@ -17,12 +17,12 @@ struct Conduct {
   const GoOptions& go;
   const std::vector<Cell>& cells;
   const std::vector<Planned>& planned;
-  const std::vector<Json>& before;  // results that the cells are run for again; else null
+  const std::vector<Json>& before;  // results that new runs are to replace; else null
   SweepFolder& folder;
-  std::function<void()> changed;                // states have: sweep.json is to be written
-  std::function<void(std::size_t cell)> ended;  // a cell's row is there
-  std::function<void(const std::string&)> say;  // a line for people
-  // Files of a cell's folder, and the arguments of its process.
+  std::function<void()> changed;  // called when states have changed, to write sweep.json
+  std::function<void(std::size_t cell)> ended;  // called when a cell's row is there
+  std::function<void(const std::string&)> say;  // tells people a line
+  // Writes the files of a cell's folder, and returns the arguments of its process.
   std::function<std::vector<std::string>(std::size_t cell, const std::string& folder)> prepare;
 };
 
@@ -34,8 +34,8 @@ class Conductor {
   Conductor(const Conductor&) = delete;
   Conductor& operator=(const Conductor&) = delete;
 
-  // Cells in this order. Those that another process has are waited for if `wait`. Throws Stopped
-  // with the wish to stop, when all processes have ended.
+  // Runs cells in this order. If `wait`, waits for cells that another process has. If the user
+  // wishes to stop, throws Stopped when all processes have ended.
   void run(std::vector<std::size_t> cells, bool wait);
 
  private:
@@ -50,15 +50,15 @@ class Conductor {
     int turn = 0;  // its number among all cells that this process started, from 1 on
   };
 
-  // The run to keep so far of a cell that runs again.
+  // The least disturbed run so far of a cell that runs again.
   struct Earlier {
     Json result;
     int reruns = 0;      // how often the cell was run again
-    std::string folder;  // to which the run was moved; empty: it is the cell's
+    std::string folder;  // folder to which the run was moved; empty: it is in the cell's
   };
 
   bool admits(std::size_t cell) const;
-  // False if another process has it.
+  // Starts a cell's process. Returns false if another process has the cell.
   bool start(std::size_t cell);
   void look(Running& running);
   void take_end(Running& running, int status);
@@ -81,16 +81,17 @@ class Conductor {
   std::map<std::size_t, Earlier> earlier_;  // by cell
   std::size_t all_ = 0, done_ = 0, failed_ = 0;
   int turns_ = 0;
-  std::set<std::filesystem::path> unsure_;  // locks of processes elsewhere that people know of
-  double measured_ = 0, predicted_ = 0;     // seconds of cells that have ended
+  // locks of which people know that nobody here can check their holders
+  std::set<std::filesystem::path> unsure_;
+  double measured_ = 0, predicted_ = 0;  // seconds of cells that have ended
   double shown_at_ = 0, looked_elsewhere_ = 0;
   bool rewrites_ = false, line_open_ = false;
 };
 
-// A cell's row without a result: what it is, and its state.
+// The row of a cell without a result: the cell and its state.
 Json bare_row(const SweepTable& sweep, const Cell& cell, const Planned& planned,
               const CellState& state);
-// The row of a result that was found or has come.
+// The row of a cell with a result, which was found (`reused`) or has come.
 Json row_of_result(const SweepTable& sweep, const Cell& cell, const Json& result, bool reused);
 // What sweep.json says of a cell with this row.
 CellState state_of(const Json& row);

@@ -98,7 +98,7 @@ SweepFolder::SweepFolder(std::string path) : path_(std::move(path)) {
   look_up();
 }
 
-// Folders end in their cell's hash; what is in front may have changed its words.
+// A folder's name ends in the hash of its cell. The label in front may be another than that of now.
 void SweepFolder::look_up() {
   std::error_code error;
   for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
@@ -170,7 +170,7 @@ void SweepFolder::forget_earlier(const std::string& hash) const {
     if (name.ends_with("-" + hash)) own.push_back(entry->path());
   }
   for (const fs::path& folder : own) fs::remove_all(folder, error);
-  fs::remove(earlier, error);  // where nothing else lies in it
+  fs::remove(earlier, error);  // removes the folder if it is empty
 }
 
 void SweepFolder::write_index(const SweepTable& sweep, const std::string& script,
@@ -230,7 +230,7 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
                 {"same_loss_as", sweep.like.empty() ? Json() : Json(sweep.like)},
                 {"cells", list}};
   index.update(more);
-  // A prediction changes no result, and no verdict on results.
+  // A prediction changes no result, so an earlier verdict stays while the cells are the same.
   if (!more.contains("verdict") && before.contains("verdict") && before["cells"] == list)
     index["verdict"] = before["verdict"];
   replace_file(file, json_text(index, 1) + "\n");

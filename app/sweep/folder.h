@@ -29,17 +29,18 @@ struct CellState {
 
 class SweepFolder {
  public:
-  // Nothing is made yet.
+  // Makes no folder yet.
   explicit SweepFolder(std::string path);
 
   const std::string& path() const { return path_; }
   // A cell's folder: the one that has its hash, or else the one that it would get.
   std::string of(const Cell& cell, const std::string& hash) const;
-  // Its result; nothing if there is none, or one of another experiment.
+  // A cell's result; nothing if there is none, or one of another experiment.
   std::optional<Json> result(const Cell& cell, const std::string& hash) const;
 
-  // A cell's folder, empty: what a run that came to no end, or that is to be run again, left there
-  // goes to PATH/.earlier, as `earlier` says if it is not null. The cell's lock is held.
+  // Makes a cell's folder, empty. What a run left there that came to no end, or that is to be run
+  // again, goes to PATH/.earlier; `earlier` gets its place, if it is not null. The cell's lock is
+  // held.
   std::string fresh(const Cell& cell, const std::string& hash,
                     std::string* earlier = nullptr) const;
   // Makes `earlier`, to which fresh() has moved a folder, the cell's folder again. The folder that
@@ -58,13 +59,14 @@ class SweepFolder {
 
  private:
   void look_up();
-  std::string move_aside(const std::filesystem::path& folder) const;  // where to; empty: none there
+  // returns where to; empty: there is no such folder
+  std::string move_aside(const std::filesystem::path& folder) const;
 
   std::string path_;
   std::map<std::string, std::string> known_;  // hash -> name of its folder
 };
 
-// replace_whole(). Throws Error (environment).
+// Replaces a file whole. Throws Error (environment).
 void replace_file(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace mw

@@ -124,9 +124,10 @@ class GridMaker {
     }
   }
 
-  // What the script's functions are told of a cell.
+  // The table of a cell so far, which the script's functions are given.
   static Json told(const Partial& partial) {
-    Json cell = {{"name", name_of(partial)}, {open_key, true}};  // not all cells have all axes
+    // missing fields are nil: not all cells have all axes
+    Json cell = {{"name", name_of(partial)}, {open_key, true}};
     for (const CellValue& value : partial.values)
       cell[value.key] = value.value.is_null() ? Json(value.text) : value.value;
     for (const auto& [key, value] : partial.sets) cell[key] = value;

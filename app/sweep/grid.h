@@ -18,7 +18,7 @@ namespace mw {
 // Calls a script's function; see lua/host.h.
 using GridCall = std::function<Json(const Json& function, const std::vector<Json>& arguments)>;
 
-// What is wrong with `over` and with `base` before anything is called.
+// Add what is wrong with `over` and with `base` to `problems`, before any function is called.
 void check_grid(const Json& over, Problems& problems, const std::string& path = "over");
 void check_base(const Json& base, Problems& problems);
 

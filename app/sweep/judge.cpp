@@ -24,7 +24,8 @@ double first_of(const Json& result, const char* key) {
   return list.empty() || !list.front().is_number() ? std::nan("") : list.front().get<double>();
 }
 
-// Relative, of the first step's norms of gradients; not a number where one overflowed or lacks.
+// The relative difference of the first step's gradient norms; NaN where one overflowed or is
+// missing.
 double norm_difference(const Json& own, const Json& other) {
   const double a = first_of(own, "grad_norms"), b = first_of(other, "grad_norms");
   return std::abs(a - b) / std::max(std::abs(b), 1e-30);

@@ -41,7 +41,7 @@ std::string cut(std::string text) {
   return text.substr(0, end) + "…";
 }
 
-// The tables without the keys that are alike in all.
+// The tables without the keys that are equal in all of them.
 std::vector<Json> what_differs(const std::vector<Json>& values) {
   std::vector<Json> left = values;
   for (const auto& each : values.front().items()) {

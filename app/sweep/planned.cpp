@@ -25,10 +25,11 @@
 namespace mw {
 namespace {
 
-// Fewer are planned here: a copy of the process and its pipe cost more.
+// Fewer cells are planned in this process, as copies of it and their pipes cost more.
 constexpr std::size_t cells_for_processes = 24;
 
-// Its members, in one order for both ways between processes; but the problems.
+// Hands the members of a Planned, all but its problems, to `take`: in one order, which processes
+// that write and read them share.
 void each_member(auto& p, const auto& take) {
   take(p.hash, p.hash_without_seed, p.mix, p.precision, p.ranks, p.steps, p.memory, p.peak, p.cores,
        p.step_seconds, p.refused, p.hint, p.faults, p.prediction, p.beside_seconds, p.file_bytes,
@@ -61,7 +62,7 @@ void refuse(Planned& planned, const Error& error) {
   planned.hint = hint;
 }
 
-// What a run would be refused for before its ranks start.
+// Refuses a cell for what its run would be refused for before its ranks start.
 void check_memory(const RunRequest& asked, const RunSetup& setup, std::int64_t limit,
                   Planned& planned) {
   const std::int64_t machine = this_device().memory;
@@ -77,7 +78,7 @@ void check_memory(const RunRequest& asked, const RunSetup& setup, std::int64_t l
   }
 }
 
-// What cells with one plan have in common.
+// Keeps what was found for each plan, for later cells with the same plan.
 class PlannedOnce {
  public:
   // Nothing if no cell had the plan.
@@ -94,7 +95,7 @@ class PlannedOnce {
  private:
   static constexpr std::size_t most = 1024;
   struct Known {
-    std::weak_ptr<const Plan> plan;  // a pointer may come again
+    std::weak_ptr<const Plan> plan;  // an address alone may be used again by another plan
     Planned planned;
   };
   std::unordered_map<const Plan*, Known> planned_;
@@ -121,13 +122,14 @@ void look_at(const Experiment& experiment, std::int64_t limit, const ExperimentV
   check_memory(experiment, experiment, limit, planned);
 }
 
-// Bytes of a run file, about: its tables as they are made, and their rows.
+// Approximate bytes of a run file: its tables when they are made, and their rows.
 constexpr std::int64_t bytes_of_a_file = 350'000, bytes_of_a_step = 500, bytes_of_an_action = 104,
                        bytes_of_a_traced_work = 270;
 constexpr double checkpoint_bytes_a_second = 5e8;
-constexpr std::int64_t state_bytes = 12;  // of a parameter: two moments and a master in fp32
+// bytes of a parameter's state: two moments and a master in fp32
+constexpr std::int64_t state_bytes = 12;
 
-// What the run does beside its steps, and what it writes.
+// Predicts the seconds that the run takes beside its steps, and the bytes that it writes.
 void look_beside(const RunSetup& setup, const Checkpointing& kept, const Evaluation& evaluation,
                  Planned& planned) {
   const Plan& plan = *setup.plan;
@@ -135,11 +137,11 @@ void look_beside(const RunSetup& setup, const Checkpointing& kept, const Evaluat
   planned.beside_seconds = 0;
   planned.file_bytes =
       bytes_of_a_file + steps * ranks * (bytes_of_a_step + parts * bytes_of_an_action);
-  std::int64_t works = 0;  // of all stages, in each microbatch
+  std::int64_t works = 0;  // instructions of all stages in a microbatch
   for (const Program& program : plan.programs)
     for (const Segment& segment : program.segments)
       works += static_cast<std::int64_t>(segment.code.size());
-  const auto traced = static_cast<std::int64_t>(setup.trace.size()) + 1;  // the predicted too
+  const auto traced = static_cast<std::int64_t>(setup.trace.size()) + 1;  // and the predicted step
   planned.trace_bytes =
       traced * works * parts * ranks / std::max(1, plan.stages()) * bytes_of_a_traced_work;
   const auto times = [&](std::int64_t every) { return every > 0 ? (steps - 1) / every + 1 : 1; };
@@ -162,7 +164,8 @@ Planned planned_alone(const Cell& cell, const ReadContext& context, std::int64_t
   Planned planned;
   try {
     const Experiment experiment = experiment_of(cell, context);
-    const bool apart = experiment.held_out_data != nullptr;  // its time is predicted too
+    // the prediction has its evaluations, so it is not shared
+    const bool apart = experiment.held_out_data != nullptr;
     const auto known = apart ? std::nullopt : once.find(experiment.plan);
     if (known) planned = *known;
     planned.hash = hash_of(cell, experiment.hash);
@@ -185,7 +188,7 @@ Planned planned_alone(const Cell& cell, const ReadContext& context, std::int64_t
       return planned;
     }
     for (Problem problem : problems) {
-      if (problem.stage == Stage::plan) continue;  // it may be a matter of what is wrong here
+      if (problem.stage == Stage::plan) continue;  // it may follow from what is wrong in the script
       if (problem.place.empty()) problem.place = place_of(cell.table, problem.key);
       planned.wrong.push_back(std::move(problem));
     }
@@ -202,7 +205,7 @@ Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t lim
   return planned;
 }
 
-// The axis that has set what is at fault: "over.model.layers".
+// The problem's key in the sweep's table: "over.model.layers", or one of `base`.
 std::string key_for(const Cell& cell, const Problem& problem) {
   for (const CellValue& value : cell.values) {
     if (!value.value.is_null() && lies_in(problem.key, value.key)) return "over." + value.key;

@@ -9,22 +9,21 @@
 
 namespace mw {
 
-// What a verb makes of an experiment: the object of `plan`, or of `train`.
+// A verb, `plan` or `train`: takes an experiment, and returns its result.
 using ExperimentVerb = std::function<Json(const Experiment&)>;
 
-// Plans each cell that is not skipped, in the cells' order; with the prediction if `predict` is
-// there. Where there are many, in several processes. `limit`: bytes that a cell's process may
-// allocate; 0: those of this machine.
+// Plans each cell that is not skipped, in the cells' order; many cells in several processes.
+// `predict`: makes the prediction, if it is set. `limit`: bytes that a cell's process may allocate;
+// 0: those of this machine.
 std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContext& context,
                                 std::int64_t limit, const ExperimentVerb& predict);
 
 // The experiment of one cell. Throws Error.
 Experiment experiment_of(const Cell& cell, const ReadContext& context);
-// Its identity, of its experiment's hash: see Planned::hash.
+// The cell's Planned::hash. `hash`: its experiment's.
 std::string hash_of(const Cell& cell, const std::string& hash);
 
-// Throws Error with what is wrong of the script in any cell, each once, and with cells that are one
-// experiment twice over.
+// Throws Error with the script's mistakes in all cells, each once.
 void check_planned(const std::vector<Cell>& cells, const std::vector<Planned>& planned);
 
 }  // namespace mw

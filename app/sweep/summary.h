@@ -9,23 +9,22 @@
 
 namespace mw {
 
-// What is predicted of the cells that would run.
 struct SweepCost {
   int cells = 0;
-  double starts = 0, trainings = 0;  // seconds, one cell after the other
-  std::int64_t bytes = 0;            // of run files and checkpoints
-  int reruns = 0;                    // of a cell at most
-  std::string text() const;          // "41 s one after the other: …"
+  double starts = 0, trainings = 0;  // predicted seconds, one cell after the other
+  std::int64_t bytes = 0;            // bytes of run files and checkpoints
+  int reruns = 0;                    // reruns of a cell, at most
+  std::string text() const;          // "predicted 41 s one after the other: …"
 };
 
-// A line for each mix, with mean and spread of its runs; `rows` are the cells' results.
+// A table with a line for each mix, with mean and spread of its runs. `rows`: the cells' results.
 std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells,
                          const std::vector<Json>& rows);
-// The answer to which mix is the fastest, of kind "verdict". Null of one mix alone.
+// The answer to which mix is the fastest, of kind "verdict". Null if there is only one mix.
 Json verdict_json(const SweepTable& sweep, const std::vector<Cell>& cells,
                   const std::vector<Json>& rows);
 
-// What would run, with what is predicted of it.
+// A list of the cells that would run, with what is predicted of them.
 std::string dry_text(const SweepTable& sweep, const std::vector<Cell>& cells,
                      const std::vector<Planned>& planned, const std::vector<Json>& rows,
                      const SweepCost& cost);
@@ -36,11 +35,11 @@ std::string short_result(const Json& row);
 // A complete job-array script: each job is a shard of the sweep.
 struct SlurmJob {
   std::string program, script, folder;  // folder: the working directory
-  std::vector<std::string> arguments;   // of `sweep SCRIPT`, in this order
-  std::vector<std::size_t> cells;       // that would run, as indices into all of the sweep's
-  int cores = 1;                        // of the cell that needs most
-  std::int64_t memory = 0;              // bytes, likewise
-  double seconds = 0;                   // predicted, of all cells
+  std::vector<std::string> arguments;   // arguments of `sweep SCRIPT`, in this order
+  std::vector<std::size_t> cells;  // cells that would run, as indices into all cells of the sweep
+  int cores = 1;                   // cores for the cell that needs most
+  std::int64_t memory = 0;         // bytes for the cell that needs most
+  double seconds = 0;              // predicted seconds of all cells
 };
 std::string sbatch_text(const SweepTable& sweep, const GoOptions& go, const SlurmJob& job);
 

@@ -29,7 +29,7 @@ namespace mw {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int64_t bytes_for_a_job = 1 << 30;  // beside what the ranks hold
+constexpr std::int64_t bytes_for_a_job = 1 << 30;  // bytes of a job beside what the ranks hold
 
 }  // namespace
 
@@ -62,7 +62,7 @@ class Sweep {
     for (std::size_t i = 0; i < cells_.size(); ++i) mine_[i] = mine_[i] && own(i);
     emitted_.assign(cells_.size(), false);
     before_.resize(cells_.size());
-    for (const bool chosen : {true, false}) {  // of twins, one that is asked for is run
+    for (const bool chosen : {true, false}) {  // of equal cells, one that is selected is run
       for (std::size_t i = 0; i < cells_.size(); ++i) {
         if (selected_[i] == chosen) set_state(i);
       }
@@ -100,7 +100,7 @@ class Sweep {
       conductor.run(todo(), go_.shards == 0);
     }
     {
-      // Where shards end at one time, the later one knows what the other has done.
+      // With this lock, the later one of two shards that end together sees what the other has done.
       const auto lock = sweep_lock(fs::path(folder_.path()) / ".locks/verdicts", /*wait=*/true);
       if (go_.shards > 0) refresh_others();
       judge_all(/*last=*/true);
@@ -113,7 +113,7 @@ class Sweep {
     return outcome();
   }
 
-  // What there is, without running anything.
+  // The outcome by the results there are, without running anything.
   SweepOutcome found() {
     writes_ = false;
     if (go_.predict || sweep_.predict) return predicted();
@@ -142,7 +142,8 @@ class Sweep {
     return go_.shards == 0 || static_cast<int>(i % go_.shards) == go_.shard - 1;
   }
 
-  // The cell that this one is compared with; -1: none. Of twins, the one that is run.
+  // The cell that cell i is compared with; -1: none. For a skipped cell, the equal cell that is
+  // run.
   int reference_of(std::size_t i) const {
     if (sweep_.like.empty()) return -1;
     int other = counterpart(cells_, i, sweep_.like);
@@ -154,7 +155,7 @@ class Sweep {
     return other == static_cast<int>(i) ? -1 : other;
   }
 
-  // Before it is known whether there is a result.
+  // The state before results are looked for: skipped, refused or queued.
   void set_state(std::size_t i) {
     CellState& state = states_[i];
     if (!cells_[i].skipped.empty()) {
@@ -195,13 +196,14 @@ class Sweep {
 
   void take_result(std::size_t i, const Json& result) {
     rows_[i] = row_of_result(sweep_, cells_[i], result, true);
-    if (result.value("trained", false)) forget_judgement(rows_[i]);  // the script says it anew
+    // it is judged again, by what the script asks now
+    if (result.value("trained", false)) forget_judgement(rows_[i]);
     states_[i] = state_of(rows_[i]);
   }
 
-  // The cells in the order in which they are to run: rounds of all mixes with a seed each, so that
-  // what a machine does meanwhile falls on all of them alike. In the grid's own order those that
-  // others are compared with come first.
+  // The cells to run, in order: rounds of all mixes with a seed each, so that what the machine does
+  // meanwhile falls on all mixes alike. In the grid's own order, cells that others are compared
+  // with come first.
   std::vector<std::size_t> todo() {
     std::vector<std::size_t> list;
     for (const std::size_t i : interleaved(cells_, go_.order)) {
@@ -228,7 +230,7 @@ class Sweep {
     return {"cell", folder + "/cell.json"};
   }
 
-  // A cell has ended: it and those that are compared with it can be judged.
+  // Judges a cell that has ended, and the cells that are compared with it.
   void take(std::size_t cell) {
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (i == cell || reference_[i] == static_cast<int>(cell)) judge_one(i, /*last=*/false);
@@ -236,7 +238,7 @@ class Sweep {
     emit_final();
   }
 
-  // The last time, what has not been compared says so.
+  // `last`: a cell whose reference has no result says that it was not compared.
   void judge_all(bool last = false) {
     for (std::size_t i = 0; i < cells_.size(); ++i) judge_one(i, last);
   }
@@ -246,7 +248,7 @@ class Sweep {
     if (other < 0 || !rows_[i].value("trained", false)) return;
     const Json& reference = rows_[other];
     const bool there = reference.value("trained", false);
-    if (!there && pending(other) && !last) return;  // its turn comes
+    if (!there && pending(other) && !last) return;  // the reference is still to come
     const LossBound bound = sweep_.tolerance ? LossBound{*sweep_.tolerance, *sweep_.tolerance}
                                              : loss_bound(planned_[i].precision);
     const std::string why =
@@ -257,7 +259,7 @@ class Sweep {
     const auto written = folder_.result(cells_[i], planned_[i].hash);
     if (!written || written->value("same_loss_as", Json()) != rows_[i]["same_loss_as"] ||
         written->value("status", "") != states_[i].status) {
-      mine_[i] = true;  // of another shard, too: this process' verdict
+      mine_[i] = true;  // even a cell of another shard: the verdict is this process'
       replace_file(folder_.of(cells_[i], planned_[i].hash) + "/result.json",
                    json_text(rows_[i]) + "\n");
     }
@@ -267,7 +269,7 @@ class Sweep {
     return states_[i].status == "queued" || states_[i].status == "running";
   }
 
-  // Each row once, when nothing will change it any more.
+  // Emits each row once, when it is final. `all`: emits all that are left.
   void emit_final(bool all = false) {
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (emitted_[i] || !selected_[i]) continue;
@@ -362,7 +364,7 @@ class Sweep {
     return outcome();
   }
 
-  // Lines of cells that are not predicted this time, and were.
+  // The earlier lines of predicted.jsonl about cells that are not predicted this time.
   std::string predicted_before() const {
     std::set<std::string> left;
     for (std::size_t i = 0; i < cells_.size(); ++i) {
@@ -378,12 +380,13 @@ class Sweep {
       if (known && left.erase(row["hash"].get<std::string>()) > 0) lines += line + "\n";
       if (!known && !line.empty()) broken += line + "\n";
     }
-    // A cell that is not found may be on such a line: reports say that they cannot read it.
+    // A cell that was not found may be on a broken line, which stays: reports say that they cannot
+    // read it.
     return left.empty() ? lines : lines + broken;
   }
 
-  // Reports draw one run of each mix in time: those that trace their steps where the script does
-  // not say which do.
+  // Chooses one cell of each mix, which reports draw in time. It traces its steps if the script
+  // does not say which steps are traced.
   void choose_traced() {
     for (const auto& group : repeats_of(runs_of(sweep_, cells_).cells)) {
       const auto first = std::find_if(group.begin(), group.end(), [&](std::size_t i) {
@@ -456,15 +459,15 @@ class Sweep {
   std::vector<Planned> planned_;
   std::vector<CellState> states_;
   std::vector<Json> rows_;
-  std::vector<bool> selected_;  // by `only`
-  std::vector<bool> mine_;      // this process says what becomes of them
+  std::vector<bool> selected_;  // whether `only` selects the cell
+  std::vector<bool> mine_;      // whether this process says the cell's state
   std::vector<bool> emitted_;
-  std::vector<int> reference_;    // reference_of()
+  std::vector<int> reference_;    // reference_of() of each cell
   std::vector<Json> before_;      // results that are to be replaced by new ones; else null
   Json verdict_;                  // of all cells, once they have ended
-  std::set<std::size_t> traced_;  // the first cell of each mix
-  bool writes_ = true;            // files of the sweep, and lines
-  std::map<std::string, std::size_t> first_with_;  // hash -> cell
+  std::set<std::size_t> traced_;  // the first cell of each mix, which traces steps
+  bool writes_ = true;            // whether files of the sweep and rows are written
+  std::map<std::string, std::size_t> first_with_;  // the first cell with each hash
 };
 
 }  // namespace

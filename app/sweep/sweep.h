@@ -17,10 +17,10 @@ namespace mw {
 // Which cell this process was started for.
 struct CellOrder {
   std::string sweep, name, hash, folder;
-  bool traces = true;  // steps, where the script does not say which
+  bool traces = true;  // traces steps, if the script does not say which
 };
 
-// What the program lends to a sweep.
+// What a sweep gets from the program.
 struct SweepProgram {
   ReadContext context;
   std::string script;  // its name as it was given
@@ -32,27 +32,28 @@ struct SweepProgram {
   std::function<void(const std::string&)> say;  // for people: on stderr
   std::function<void(const Json&)> emit;        // a cell's row, once it is final
   Json again;  // what a cell's process must be given to run the script in the same way
-  std::vector<std::string> words;  // the command line of a job script's call
+  std::vector<std::string> words;  // arguments of `sweep SCRIPT` in a job's script
 };
 
 // Whether a cell of this name is asked for: GoOptions::only.
 bool matches(const std::string& name, const std::vector<std::string>& only);
 
-// The cells, and that what is to be compared with is among them. Throws Error with all problems.
+// The cells of a sweep. Throws Error with all problems, also if what cells are to be compared with
+// is not among them.
 std::vector<Cell> cells_for(const SweepTable& sweep, const SweepProgram& program);
 
 struct SweepOutcome {
   Json cells = Json::array();
-  std::string text;  // the table
+  std::string text;  // table for people
   bool failed = false;
 };
 
-// Throws Error (script, options) with all that is wrong of the script before anything is written;
-// Stopped when the user wished so: then the same call goes on.
+// Runs, lists or predicts the cells. Throws Error (script, options) with all mistakes of the script
+// before anything is written, and Stopped when the user wished so: the same call then goes on.
 SweepOutcome run_sweep(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program);
 
-// The results there are, in a cell's process, where another sweep is asked for them: those that
-// `go` asks for, or its predictions. Writes nothing.
+// In a cell's process, the results of another sweep of the script: those that `go` asks for, or its
+// predictions. Runs and writes nothing.
 SweepOutcome found_results(const SweepTable& sweep, const GoOptions& go,
                            const SweepProgram& program);
 

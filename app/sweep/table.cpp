@@ -22,7 +22,7 @@ bool fit_for_a_folder(const std::string& name) {
          });
 }
 
-// "dp8", or { "dp8", 1e-6 }, which Lua hands over as a list, or with names.
+// Reads same_loss_as: "dp8", or { "dp8", 1e-6 }, which Lua hands over as a list, or with names.
 void read_like(const Json& given, SweepTable& sweep, Problems& problems) {
   const Json* cell = &given;
   const Json* tolerance = nullptr;

@@ -1,4 +1,5 @@
-// Makes a rank throw, sleep, lose a call or compute with a changed number, at a collective.
+// Makes a rank throw, sleep, lose a call or compute with a changed number when it calls a
+// collective.
 #include "chaos/agent.h"
 
 #include <fcntl.h>
@@ -37,7 +38,7 @@ RankPlace::Call call_of(const std::string& axis, Collective op) {
   return call;
 }
 
-// Whether the call is one at which such a fault can happen.
+// Whether a fault of this kind can happen at this call.
 bool fits(const std::string& fault, Collective op, const at::Tensor& input,
           const std::string& phase) {
   if (fault == "lost") return op != Collective::recv;
@@ -48,13 +49,14 @@ bool fits(const std::string& fault, Collective op, const at::Tensor& input,
   return true;
 }
 
-// Files of the folder are replaced as a whole, so nobody reads half of one.
+// Replaces a file of the folder as a whole, so that nobody reads half of it.
 void put_json(const std::filesystem::path& path, const Json& json) {
   if (const int failed = replace_whole(path, json.dump()); failed != 0)
     throw not_written(path, failed);
 }
 
-// By ops, as the tensor may lie on a device, on the rank's stream, before what sends it.
+// Flips a bit of a tensor by ops, as the tensor may lie on a device: they run on the rank's stream,
+// before the call that sends it.
 void flip_bit(const at::Tensor& tensor, std::uint64_t draw) {
   const at::Tensor bytes = tensor.view(-1).view(at::kByte);
   const std::uint64_t bit = draw % (8 * static_cast<std::uint64_t>(bytes.numel()));
@@ -66,14 +68,16 @@ void put_nan(const at::Tensor& tensor, std::uint64_t draw) {
   tensor.view(-1)[static_cast<std::int64_t>(element)] = std::nan("");
 }
 
-// Wakes the waits for calls that were lost when a rank of the source fails: nobody else does.
+// Wakes the waits for lost calls when a rank of the communicator source fails, as nothing else
+// does.
 struct AbortNote {
   std::mutex mutex;
   std::condition_variable changed;
   std::string message;  // empty: no rank has failed
 };
 
-// A call that was never made. To its rank a send looks done; all other calls come to no end.
+// The work of a call that was never made. To the rank a send looks complete; any other call never
+// completes.
 class LostWork final : public c10d::Work {
  public:
   LostWork(std::string what, bool sent, double seconds, std::shared_ptr<AbortNote> note)
@@ -230,8 +234,8 @@ void Agent::look() {
   }
 }
 
-// A line is shorter than what a pipe takes in one piece. Nobody reads it where the conductor has
-// died.
+// Writes a line to the conductor. A line is so short that a pipe takes it in one piece. If the
+// conductor has died, nobody reads it.
 void Agent::tell(const std::string& line) const {
   if (pipe_ >= 0) write_whole(pipe_, line.data(), line.size());
 }

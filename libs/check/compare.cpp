@@ -1,5 +1,5 @@
-// Runs two plans and the one rank they are judged by on the same weights and tokens, and hands
-// every tensor that both made to the judge.
+// Runs two plans, and the one rank that they are compared with, on the same weights and tokens, and
+// hands the differences of every tensor that both made to the judge.
 #include "check/compare.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ std::string precision_named(const Plan& plan) {
                      : "");
 }
 
-// Choices of the same experts in another order are the same.
+// How many choices of experts differ between two runs, whatever their order for a token.
 std::int64_t choices_apart(const at::Tensor& x, const at::Tensor& y) {
   return std::get<0>(x.sort(-1)).ne(std::get<0>(y.sort(-1))).sum().item<std::int64_t>();
 }
@@ -51,7 +51,7 @@ class Comparison {
              const std::atomic<bool>* stop)
       : a_(a), b_(b), steps_(steps), stop_(stop), judge_(*a.plan->graph) {}
 
-  // The first process judges; the others only carry ranks of the two mixes.
+  // The first process judges; the others only run their ranks of the two plans.
   CompareOutcome run() {
     Side a, b;
     by_the_first(a_, stop_, [&](const std::atomic<bool>* end) {
@@ -118,8 +118,8 @@ class Comparison {
     return x.to(at::kDouble).equal(y.to(at::kDouble));
   }
 
-  // Refuses to compare where a step is left out for its overflow,
-  // or is not finite on one rank either.
+  // Refuses to compare where the update of a step is left out because gradients overflow, or where
+  // one rank in float64 is not finite either.
   void look_for_overflows(const char* name, const std::vector<StepOutcome>& outcomes) const {
     for (std::size_t step = 0; step < outcomes.size(); ++step) {
       if (outcomes[step].update_left_out) {
@@ -139,8 +139,8 @@ class Comparison {
     }
   }
 
-  // What is judged is the copy that is farthest off, whichever came first. Of parameters after an
-  // update copies must be exact, which is judged apart.
+  // Copies on several ranks count by the one that is farthest off, whichever came first. Copies of
+  // updated parameters must be exact, which is judged separately.
   static bool copied(const TensorKey& key) { return key.kind == TensorKind::parameter; }
   static double copies(const TensorKey& key, const WholeTensor& whole) {
     return copied(key) ? 0 : whole.spread;
@@ -151,8 +151,8 @@ class Comparison {
     return found == judge_.tensors.end() ? nullptr : &found->second;
   }
 
-  // What an op reads is what another made, up to the rounding of a sum;
-  // a parameter is what is stored.
+  // Records an operand as an op reads it. It must equal what its producer made, up to the rounding
+  // of a sum, and a parameter must equal the stored one.
   void read(const TensorKey& key, const WholeTensor& whole, double Differences::*apart) {
     const Graph& graph = *a_.plan->graph;
     const Value& value = graph.value(value_of(graph, key));
@@ -182,7 +182,7 @@ class Comparison {
     return recorder.outcomes();
   }
 
-  // Records a or b, whose ranks may be in several processes.
+  // Records run a or run b, whose ranks may be in several processes.
   std::vector<StepOutcome> record_mix(const RunSetup& experiment,
                                       const Recorder::Complete& complete) {
     if (experiment.plan->ranks() > 1) return record(experiment, *experiment.plan, stop_, complete);
@@ -209,8 +209,8 @@ class Comparison {
     });
   }
 
-  // What one rank in the plan's precision makes of each tensor;
-  // measured once for a and b if they agree in it.
+  // Measures the error of one rank in the plan's precision at each tensor, once for a and b if they
+  // have the same precision.
   Side side(const RunSetup& experiment, const std::atomic<bool>* stop) {
     const Plan& plan = *experiment.plan;
     Side side;
@@ -239,20 +239,20 @@ class Comparison {
   const std::int64_t steps_;
   const std::atomic<bool>* stop_;
   Judge judge_;
-  std::map<TensorKey, at::Tensor> reference_;  // one rank in fp64
-  std::vector<std::string> measured_;          // precisions
+  std::map<TensorKey, at::Tensor> reference_;  // tensors of one rank in fp64
+  std::vector<std::string> measured_;          // precisions, as Differences::errors
 };
 
 }  // namespace
 
 CompareOutcome compare(const RunSetup& a, const RunSetup& b, std::int64_t steps,
                        const std::atomic<bool>* stop) try {
-  for (const RunSetup* each : {&a, &b})  // one rank runs in the first process
+  for (const RunSetup* each : {&a, &b})  // a plan of one rank runs in the first process
     check_thread_ranks(*each->plan, each->plan->ranks() == 1 ? nullptr : each->processes);
   return Comparison(a, b, steps, stop).run();
 } catch (const Stopped& stopped) {
   if (a.processes != nullptr && dynamic_cast<const StoppedAll*>(&stopped) == nullptr)
-    throw;  // the others have not heard of it
+    throw;  // the other processes do not know of it
   CompareOutcome outcome;
   outcome.interrupted = true;
   return outcome;

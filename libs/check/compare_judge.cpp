@@ -11,7 +11,7 @@
 
 namespace mw {
 namespace {
-// A single error of fewer numbers than this may be small by luck.
+// The measured error of a tensor with fewer elements than this may be small by luck.
 constexpr std::int64_t few = 16;
 
 double or_infinity(double error) {
@@ -19,8 +19,8 @@ double or_infinity(double error) {
 }
 }  // namespace
 
-// A tensor that is zero but for rounding is measured against what it stands beside: the whole
-// gradient, or a move of the optimizer.
+// The size that errors of a tensor are relative to. For a tensor that is zero but for rounding,
+// that is a share of the whole gradient, or a typical move of the optimizer.
 double Judge::size_of(const TensorKey& key, const Differences& d) const {
   double floor = 1e-30;
   if (key.kind == TensorKind::backward || key.kind == TensorKind::gradient)
@@ -33,7 +33,7 @@ double Judge::size_of(const TensorKey& key, const Differences& d) const {
 Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double size, const Side& a,
                              const Side& b) {
   const auto of = [&](const Side& side) {
-    // Sums over ranks, and where microbatches add up over these too.
+    // The number of parts of a sum: ranks, times microbatches for what accumulates over them.
     const double parts = static_cast<double>(side.ranks) *
                          (key.kind >= TensorKind::gradient ? side.microbatches : 1);
     const double measured = static_cast<std::size_t>(side.errors) < d.errors.size()
@@ -55,11 +55,11 @@ Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double 
   return error;
 }
 
-// An optimizer may make much of little: Adam divides an element's gradient by its own size, so that
-// one which is zero but for rounding moves by the whole rate either way. A run that shows it for
-// one element and a run that does not are both right; what the runs in lower precision measure is
-// not enough then. So the optimizer itself is asked: it follows the gradients, and the gradients
-// with all that is not zero off by what k allows, up and down.
+// Finds how far errors of the gradients may move a parameter (moved_). An optimizer may magnify
+// errors: Adam divides an element's gradient by its own size, so an element that is zero but for
+// rounding moves by the whole learning rate either way. Runs that do so and runs that do not are
+// both right, beyond the measured errors. So the optimizer is run on the gradients, and on
+// gradients whose nonzero elements are off by what k allows, up and down.
 void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
                    const std::map<TensorKey, at::Tensor>& reference) {
   const at::Tensor as_is = at::zeros_like(reference.at(first).flatten(), at::kDouble);
@@ -73,7 +73,7 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
     const at::Tensor gradient = reference.at(key).to(at::kDouble).flatten();
     const auto there = static_cast<double>(
         std::max<std::int64_t>(1, gradient.count_nonzero().item<std::int64_t>()));
-    const double each = 2 * compare_factor *  // an element's error may be twice the typical one
+    const double each = 2 * compare_factor *  // an element may err by twice the typical error
                         (d.errors[a.errors] * a.factor + d.errors[b.errors] * b.factor +
                          (a.roundoff + b.roundoff) * d.size) /
                         std::sqrt(there);
@@ -94,8 +94,8 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
   }
 }
 
-// A step of a parameter of matrices: dims before `shape.first` number them,
-// `shape.second` make the rows.
+// One step of a parameter that is a stack of matrices: its first shape.first dims number them, and
+// the next shape.second dims make their rows.
 void Judge::matrix_step(const at::Tensor& parameter, const at::Tensor& gradient,
                         OptimizerState& state, double rate, double scale, std::pair<int, int> shape,
                         at::IntArrayRef sizes) const {
@@ -142,9 +142,9 @@ TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d
   return t;
 }
 
-// Each side by itself, against one rank in fp64: a missing sum shows here at once, however little
-// its op adds to what is computed next. Twice k, as a single run's own error is measured,
-// and not two against each other.
+// The difference of an operand as its op reads it. Compares each run with one rank in fp64: a
+// missing sum shows here at once, however little the op adds to what is computed next. Twice k, for
+// a single run's error and not a difference of two.
 TensorDifference Judge::read_of(const TensorKey& key, const Differences& d) const {
   TensorDifference t;
   t.key = key;
@@ -155,8 +155,8 @@ TensorDifference Judge::read_of(const TensorKey& key, const Differences& d) cons
   const double size = std::max(d.size, 1e-30);
   t.of_a = d.a_apart / size;
   t.of_b = d.b_apart / size;
-  if (d.parameter) {                  // a copy
-    t.bound_a = t.bound_b = 0x1p-50;  // of the mean over microbatches
+  if (d.parameter) {                  // a parameter is read as a copy
+    t.bound_a = t.bound_b = 0x1p-50;  // rounding of the mean over microbatches
   } else {
     const auto known = errors_.find({key.step, value});
     const Error error = known == errors_.end() ? Error{1, 1} : known->second;
@@ -166,13 +166,13 @@ TensorDifference Judge::read_of(const TensorKey& key, const Differences& d) cons
   const bool worse_a = ratio_of(t.of_a, t.bound_a) > ratio_of(t.of_b, t.bound_b);
   t.error = worse_a ? t.of_a : t.of_b;
   t.bound = worse_a ? t.bound_a : t.bound_b;
-  t.same_bits = true;  // says nothing of a beside b
+  t.same_bits = true;  // a and b were not compared with each other
   return t;
 }
 
 void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
   ++outcome.tensors;
-  // Copies are made, not computed: no rounding is between them.
+  // Copies of a parameter are moved, not computed, so not even rounding may differ.
   const bool copies_part =
       t.key.kind == TensorKind::parameter && (t.spread_a > 0 || t.spread_b > 0);
   if (!t.same_bits && !outcome.first_bits) outcome.first_bits = t;
@@ -186,15 +186,14 @@ void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
   if (gradient && (!outcome.worst || t.ratio() > outcome.worst->ratio())) outcome.worst = t;
   if (t.of_a > t.bound_a && t.of_b > t.bound_b) outcome.both_off = true;
   if (t.key.read()) return;
-  if (t.noise >= 1) return;  // nothing but rounding in these precisions
+  if (t.noise >= 1) return;  // the tensor is nothing but rounding
   if (gradient) outcome.gradients = std::max(outcome.gradients, t.error);
   if (t.key.kind == TensorKind::parameter)
     outcome.parameters = std::max(outcome.parameters, t.error);
 }
 
-// The loss and the norm that a step reports are made of what was judged:
-// a loss is an op's output, and
-// | |x| - |y| | <= |x - y| over all gradients.
+// Judges the loss and the gradient norm that a step reports. Their bounds follow from those of
+// tensors: a loss is an op's output, and | |x| - |y| | <= |x - y| over all gradients.
 void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b) const {
   const auto worse = [](ComparedScalar& known, const ComparedScalar& next) {
     if (known.bound == 0 || next.ratio() > known.ratio()) known = next;
@@ -215,7 +214,8 @@ void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b)
       of_b += std::pow(d.errors[b.errors] * b.factor, 2);
     }
     const double size = std::max(losses[step].grad_norm, 1e-30);
-    // It is itself a sum over all elements, in fp32 where the plan computes in less than fp64.
+    // The norm itself is a sum over all elements, in fp32 where the plan computes in less than
+    // fp64.
     const auto elements = static_cast<double>(graph_.parameter_count());
     const auto parts = [&](const Side& side) {
       return std::sqrt(elements) * std::min(side.roundoff, 0x1p-24) +
@@ -236,7 +236,7 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
   CompareOutcome outcome;
   const std::vector<int> losses_of_graph = graph_.losses();
   std::int64_t step = 0;
-  double moved = 0;  // the most that a matrix was, relative; what a bias adds is little
+  double moved = 0;  // largest relative move of a parameter with several dims; a bias adds little
   for (const auto& [key, d] : tensors) {
     if (key.step == 0 && key.kind == TensorKind::gradient && d.both &&
         !graph_.value(key.output).counts)

@@ -1,5 +1,5 @@
-// Tells rounding from faults: decides which differences between two runs rounding explains. The
-// measuring is compare.cpp's.
+// Tells rounding from faults: decides which differences between two runs rounding explains.
+// compare.cpp measures the differences.
 #pragma once
 
 #include <map>
@@ -9,31 +9,31 @@
 
 namespace mw {
 
-// What was measured of one tensor: 2-norms of differences, not yet relative.
+// What was measured at one tensor: absolute 2-norms of differences.
 struct Differences {
-  double size = 0;                  // of one rank's in fp64
-  std::int64_t count = 0;           // elements
-  std::vector<double> errors;       // of one rank against that, by precision
-  double a_apart = 0, b_apart = 0;  // of a and b against it
+  double size = 0;                  // norm of the tensor on one rank in fp64, the reference
+  std::int64_t count = 0;           // number of elements
+  std::vector<double> errors;       // by precision: |one rank - reference|
+  double a_apart = 0, b_apart = 0;  // |a - reference|, |b - reference|
   double apart = 0;                 // |a - b|
   double spread_a = 0, spread_b = 0;
   int rank_a = 0, rank_b = 0;
   bool same_bits = true;
-  bool both = false;  // a and b have it
+  bool both = false;  // both a and b have the tensor
   bool index = false,
-       route = false;  // numbers that are no reals; of those, which experts tokens chose
+       route = false;  // it holds indices; it holds the tokens' choices of experts
   std::int64_t choices_apart = 0;
-  // Where the tensor is what an op reads: whether it is a parameter, which is measured against what
-  // is stored; if not, which tensor it was made as.
+  // For an operand (TensorKey::read): it is a parameter, measured against the stored one; else the
+  // key of the tensor as its producer made it.
   bool parameter = false;
   TensorKey made;
 };
 
-// What is known of a run.
+// One of the two runs.
 struct Side {
-  int errors = 0;     // which of Differences::errors is its precision's
-  double factor = 1;  // by which to multiply them
-  double roundoff = 0;
+  int errors = 0;       // index into Differences::errors, for the run's precision
+  double factor = 1;    // by which these errors are multiplied
+  double roundoff = 0;  // unit roundoff of the run's precision
   int ranks = 1, microbatches = 1;
   std::vector<StepOutcome> outcomes;
 };
@@ -43,11 +43,11 @@ class Judge {
   explicit Judge(const Graph& graph) : graph_(graph) {}
 
   std::map<TensorKey, Differences> tensors;
-  std::vector<StepOutcome> losses;  // of one rank in fp64
-  std::vector<double> lr;           // of each step
+  std::vector<StepOutcome> losses;  // by step: what one rank in fp64 reports
+  std::vector<double> lr;           // by step
   const Optimizer* optimizer = nullptr;
-  // The parameters whose updates the optimizer orthogonalises, by value: how many leading dims
-  // number matrices, and how many after them make the rows.
+  // For each parameter that the optimizer updates by a matrix rule, by its value in the graph: how
+  // many leading dims number matrices, and how many dims after them make the rows.
   std::map<int, std::pair<int, int>> matrices;
 
   CompareOutcome judge(const Side& a, const Side& b,
@@ -55,7 +55,7 @@ class Judge {
 
  private:
   struct Error {
-    double a = 0, b = 0;  // relative, of one rank in the precision of a and of b
+    double a = 0, b = 0;  // relative errors of one rank in the precisions of a and of b
   };
   Error error_of(const TensorKey& key, const Differences& d, double size, const Side& a,
                  const Side& b);
@@ -73,11 +73,11 @@ class Judge {
 
   const Graph& graph_;
   std::map<std::pair<std::int64_t, int>, Error> errors_;  // of forward values, by step and value
-  std::map<std::pair<std::int64_t, int>, double> loss_bound_;  // relative bounds of losses
-  // How far each parameter may be off after each step for what its gradients may be off.
+  std::map<std::pair<std::int64_t, int>, double> loss_bound_;  // absolute, by step and value
+  // By step and parameter: how far errors of the gradients may move the parameter.
   std::map<std::pair<std::int64_t, int>, double> moved_;
-  double slack_ = 0;                             // relative, of all that comes later
-  std::map<std::int64_t, double> slack_at_end_;  // of each step
+  double slack_ = 0;  // what earlier steps and other choices of experts add to every relative bound
+  std::map<std::int64_t, double> slack_at_end_;  // by step: slack_ after it
 };
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-// Says what a comparison found, for people; refuses pairs that cannot be compared.
+// Writes what a comparison found as text for people, and refuses pairs that cannot be compared.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -69,7 +69,7 @@ std::string shown(const Json& value) {
   return kind + lua_text(rest);
 }
 
-// What a model of one's own is made of, as a list of its blocks' ops.
+// Lists the ops in the blocks that a model of the user's own is made of (Model::made_of).
 std::string ops_of(const Json& made_of) {
   std::vector<std::string> parts;
   for (const Json& part : made_of) {
@@ -201,7 +201,7 @@ std::string note_of(const CompareOutcome& o) {
     parameters.insert(lossy->parameters.begin(), lossy->parameters.end());
   }
   if (who.empty()) return "";
-  // What it sums is in the first step's gradients, and by the update in all that comes after.
+  // A lossy hook changes the gradients of the first step and, by the update, all that comes later.
   const bool before =
       o.first && o.first->key.step == 0 &&
       (o.first->key.kind < TensorKind::gradient ||

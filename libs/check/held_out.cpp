@@ -9,7 +9,8 @@ void HeldOutLoss::step(RankRun& rank, StepEnd& end) {
   if (end.outcome.stop || end.outcome.not_finite) return;
   if ((end.step + 1) % every_ != 0 && end.step + 1 != steps_) return;
   const double began = seconds_now();
-  // Gathers of what this step has updated are the next one's, which will not send them again.
+  // Gathers of updated parameters would end in the next step. They are awaited here, and it will
+  // not send them again.
   rank.await_updates();
   const auto sent = rank.ledger().communication();
   HeldOut result;

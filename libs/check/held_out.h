@@ -1,4 +1,4 @@
-// The held-out loss of a run: every so many steps forward alone, on other data.
+// The held-out loss of a run: evaluates the model on other data, every few steps, by forward alone.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace mw {
 
-// After every so many steps, and after the last one, evaluates `batches` batches of the run's
-// RunSetup::held_out_data, and puts their mean loss into the step's report. A source without an end
-// makes held-out samples too: its batches begin beyond all that a training has.
+// After every `every` steps, and after the last one, evaluates `batches` batches of the run's
+// RunSetup::held_out_data, and puts their mean loss into the step's report. `endless`: the data has
+// no end, and the held-out batches are numbered beyond all batches of a training.
 class HeldOutLoss : public RunObserver {
  public:
   HeldOutLoss(std::int64_t every, std::int64_t batches, std::int64_t steps, bool endless = false)
@@ -18,7 +18,7 @@ class HeldOutLoss : public RunObserver {
   std::string name() const override { return "evaluation"; }
 
  private:
-  static constexpr std::int64_t beyond = std::int64_t{1} << 31;  // the number of a batch
+  static constexpr std::int64_t beyond = std::int64_t{1} << 31;  // first batch of `endless` data
   const std::int64_t every_, batches_, steps_, first_;
 };
 

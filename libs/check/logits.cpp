@@ -1,4 +1,4 @@
-// Watches the forward part of a step for the logits, and puts microbatches and processes together.
+// Watches a forward for the logits, and joins those of all microbatches and processes.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -12,7 +12,7 @@
 namespace mw {
 namespace {
 
-// What the loss begins with.
+// The value that the cross-entropy reads. Throws Error (options) if the loss is none.
 int logits_value(const Graph& graph) {
   for (const Op& op : graph.ops())
     if (op.name == "loss.max") return op.inputs.at(0).value;
@@ -21,7 +21,7 @@ int logits_value(const Graph& graph) {
       "logits: the model's loss is not a cross-entropy over a vocabulary, so it has no logits");
 }
 
-// Two bytes are widened.
+// Types of two bytes are widened to fp32.
 at::ScalarType dtype_of(const at::Tensor& tensor) {
   return at::promote_types(tensor.scalar_type(), at::kFloat);
 }
@@ -41,7 +41,7 @@ class LogitsWatcher final : public Watcher {
   }
   void gradients(RankRun&) override {}
 
-  // All rows of the step; undefined on ranks that do not keep them.
+  // The logits of all microbatches; undefined on ranks that do not keep them.
   at::Tensor rows() const {
     std::vector<at::Tensor> parts;
     for (const auto& [microbatch, part] : parts_) parts.push_back(part);

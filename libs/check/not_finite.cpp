@@ -1,5 +1,5 @@
-// Finds where in a step NaN or Inf come up first, by computing the step again with each tensor
-// looked at: the training itself pays nothing for it.
+// Finds where in a step NaN or Inf appear first, by computing the step again and looking at each
+// tensor, so that the training itself pays nothing for it.
 #include "check/not_finite.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ class FirstNotFinite : public Watcher {
   void moved(const Instruction& i, int, int microbatch, const at::Tensor& tensor) override {
     look(tensor, [&] { return place(words_of_moved(i), microbatch); });
   }
-  // What is finite in every gradient of an op can overflow in their sum.
+  // Gradients of ops that are all finite can overflow in the sum over microbatches and uses.
   void gradients(RankRun& executor) override {
     const Program& program = executor.program();
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
@@ -36,7 +36,7 @@ class FirstNotFinite : public Watcher {
         Stage::run, "run.not-finite", "", what_ + where,
         "a lower learning rate, clip, or a look at the data; on_nan = \"continue\" trains on");
   }
-  // The same numbers come to another end: something that computes or carries them has erred.
+  // The same step gave a finite result this time, so the machine has erred once.
   [[noreturn]] void fail_once() const {
     throw Error(Stage::run, "run.not-finite-once", "",
                 what_ + "; computed again, all its tensors are finite",
@@ -63,7 +63,7 @@ class FirstNotFinite : public Watcher {
 
 bool finite(const at::Tensor& tensor) {
   if (tensor.numel() == 0 || !tensor.is_floating_point()) return true;
-  const auto [least, most] = at::aminmax(tensor);  // a NaN comes through
+  const auto [least, most] = at::aminmax(tensor);  // both are NaN if any element is
   return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
 }
 

@@ -1,5 +1,5 @@
-// Brings a value that is cut over ranks together to the whole tensor, measures how far two
-// tensors are apart, and finds who made and who reads a value.
+// Gathers values that are cut over ranks as whole tensors, measures distances of tensors, finds
+// producers and consumers of values, and runs steps that are watched.
 #include "check/observe.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace {
 
 constexpr const char* alone_word = "what the first process does for all";
 
-// While it lives the first process tells the others, which wait for it, that it has not ended, and
-// looks whether they are still there. It says nothing else meanwhile.
+// While an object lives, the first process sends the others, which wait for it, a sign of life at
+// intervals, and checks that they are still there. It must send nothing else meanwhile.
 class StillAtIt {
  public:
   StillAtIt(Processes& processes, const std::atomic<bool>* stop)
@@ -40,7 +40,7 @@ class StillAtIt {
   }
 
   const std::atomic<bool>* stop() const { return &stop_; }
-  // Throws what another process was lost by.
+  // Throws the error by which the loss of another process was noticed.
   void check() {
     const std::lock_guard lock(mutex_);
     if (lost_ != nullptr) std::rethrow_exception(lost_);
@@ -197,7 +197,7 @@ void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& pla
                const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin) {
   std::atomic<bool> interrupted = false;
   const bool by_itself = plan.ranks() == 1;
-  RunSetup alike = experiment;  // every step with this plan
+  RunSetup alike = experiment;  // all steps with this one plan
   alike.step_plans = nullptr;
   with_ranks(runtime, alike, plan, stop, [&](RankRun& executor, Ledger&) {
     const auto watcher = begin(executor);
@@ -207,14 +207,14 @@ void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& pla
       StepOutcome outcome;
       try {
         outcome = executor.step(step, experiment.schedule(step));
-      } catch (const Stopped&) {  // of the watcher's end_at()
+      } catch (const Stopped&) {  // thrown because of the watcher's end_at()
         if (!by_itself) throw;
         interrupted = true;
         return;
       }
       executor.unwatch(watcher.get());
       watcher->stepped(executor, step, outcome);
-      if (outcome.stop && step + 1 < steps) {  // all ranks agree
+      if (outcome.stop && step + 1 < steps) {  // the same on all ranks
         interrupted = true;
         return;
       }

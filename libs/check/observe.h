@@ -1,5 +1,5 @@
-// Whole tensors of a run, whatever its mix, while it goes on: what verify and compare share, and
-// the logits.
+// Access to the whole tensors of a running plan, however it distributes them: what verify, compare
+// and the logits share.
 #pragma once
 
 #include <atomic>
@@ -21,43 +21,46 @@ double distance(const at::Tensor& x, const at::Tensor& y);
 double relative(const at::Tensor& x, const at::Tensor& reference, double floor);
 double relative(double x, double reference, double floor);
 
-// The layout of what each rank has whole.
+// The layout of a tensor that each rank has whole.
 Layout whole_layout(const Program& program);
 
-// A slot's tensor of a microbatch as one rank would have it, every dim in its own order. All ranks
-// that hold parts of it call alike. It may be `tensor` itself.
+// A slot's tensor of a microbatch as one rank would have it, whole, with every dim in its own
+// order. A collective call of all ranks that hold parts of the tensor. The result may be `tensor`
+// itself.
 at::Tensor whole_value(RankRun& executor, int slot, int microbatch, const at::Tensor& tensor);
 
-// A gradient as it would be without a loss scale.
+// The gradient divided by the run's loss scale.
 at::Tensor unscaled(const RankRun& executor, const at::Tensor& gradient);
 
-// A parameter, by its index in the program: whole, or its whole gradient without a loss scale, on
-// the CPU. `flat`: of its bucket (Executor::whole). All ranks that hold parts of it call alike.
+// A whole parameter, by its index in the program, or its whole gradient without a loss scale, on
+// the CPU. `flat`: the flat tensor of its bucket (RankRun::whole). A collective call of all ranks
+// that hold parts of the parameter.
 at::Tensor whole_parameter(RankRun& executor, int parameter, const at::Tensor& flat, bool gradient);
 
-// Each parameter's whole gradient, without a loss scale, or numbers, by its index in the program:
-// of what the rank holds, gathered where that is a part. All ranks call alike.
+// Calls `visit` for each parameter that the rank's program has, by its index there, with the whole
+// parameter, or with its whole gradient without a loss scale. A collective call of all ranks.
 void for_each_parameter(RankRun& executor, bool gradients,
                         const std::function<void(int parameter, const at::Tensor& whole)>& visit);
 
-// The names of the ops that read an op's outputs, and of those whose outputs it reads.
+// The names of the ops that read an op's outputs (consumers), and of the ops whose outputs it reads
+// (producers).
 std::vector<std::string> consumers(const Graph& graph, const Op& op);
 std::vector<std::string> producers(const Graph& graph, const Op& op);
 // The op that uses a parameter first in backward; -1 if none does.
 int last_user(const Graph& graph, int parameter);
 
-// What a plan's hooks reduce that lose bits (ReductionHook::exact).
+// The reduction hooks of a plan that lose bits (ReductionHook::exact).
 struct LossyHooks {
-  std::vector<std::string> names;    // of hooks, each once
-  std::set<std::string> parameters;  // whose gradients they reduce
+  std::vector<std::string> names;    // names of the hooks, each once
+  std::set<std::string> parameters;  // names of the parameters whose gradients they reduce
 };
 LossyHooks lossy_hooks(const Plan& plan);
 
-// A watcher that is told of the end of each step too.
+// A watcher that is also called at the end of each step.
 class StepWatcher : public Watcher {
  public:
   virtual void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) = 0;
-  // A step of a rank that no other waits for ends by Stopped as soon as `stop` is set.
+  // For a rank that no other waits for: its step throws Stopped as soon as `stop` is set.
   void end_at(const std::atomic<bool>* stop) { stop_ = stop; }
   void ran(int /*microbatch*/) override {
     if (stop_ != nullptr && stop_->load()) throw Stopped("interrupted");
@@ -67,8 +70,8 @@ class StepWatcher : public Watcher {
   const std::atomic<bool>* stop_ = nullptr;
 };
 
-// Thrown where all processes give up together because of the wish to stop. A Stopped of another
-// kind is one process' own, and the others have not heard of it.
+// Thrown by all processes together after one of them was asked to stop. Any other Stopped is thrown
+// by one process alone, and the others do not know of it.
 class StoppedAll : public Stopped {
  public:
   using Stopped::Stopped;
@@ -76,18 +79,18 @@ class StoppedAll : public Stopped {
 // Throws StoppedAll if this process, or any other of the experiment's, was stopped.
 void throw_if_any_stopped(const RunSetup& experiment, bool stopped);
 
-// Does by the first process what that does for all, however long it takes: the others hear
-// meanwhile that it is at it, and wait. `work` gets a flag that is set when `stop` is, or when
-// another process is gone, and then ends by Stopped. Throws StoppedAll, in all, if `work` throws
-// Stopped there or another process was asked to stop; what else it throws, and the loss of a
-// process (Error, "process.lost"), ends the other processes too.
+// Runs `work` in the first process only, however long it takes; the others wait, and hear at
+// intervals that it goes on. `work` gets a flag that is set when `stop` is set or another process
+// is lost, and must then throw Stopped. Throws StoppedAll in all processes if `work` throws Stopped
+// or another process was asked to stop. Any other exception of `work`, and the loss of a process
+// (Error, "process.lost"), ends the other processes too.
 void by_the_first(const RunSetup& experiment, const std::atomic<bool>* stop,
                   const std::function<void(const std::atomic<bool>* stop)>& work);
 
-// Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
-// watcher, in its thread, of the ranks that are here. Throws StoppedAll, after all ranks have
-// ended, if `stop` was set before the last step (of a plan of one rank, which each process runs by
-// itself, Stopped), and Error (run) if a rank fails.
+// Runs the first `steps` steps of a plan of the experiment's model. `begin` makes the watcher of
+// each rank of this process, in the rank's thread. Throws Error (run) if a rank fails. If `stop`
+// was set before the last step, throws after all ranks have ended: StoppedAll, or Stopped for a
+// plan of one rank where there are several processes.
 void run_steps(const RunSetup& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin);
@@ -95,16 +98,16 @@ void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& pla
                std::int64_t steps, const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin);
 
-// The logits of a batch, to hold a model beside another program that computes it.
+// The logits of a batch, for comparing a model with another program that computes it.
 struct Logits {
   at::Tensor tokens;  // int64, (sequences, sequence)
-  at::Tensor labels;  // the tokens that each of them is followed by
-  at::Tensor logits;  // (sequences, sequence, vocab), fp64 in plans of that, else fp32
+  at::Tensor labels;  // the token that follows each of `tokens`, same shape
+  at::Tensor logits;  // (sequences, sequence, vocab); fp64 in plans in fp64, else fp32
   double loss = 0;
 };
 
-// Runs the forward part of the plan on the batch of step 0, with the weights of before it. On the
-// process that has rank 0; empty on others. Throws Error (run) if a rank fails.
+// Runs the forward part of the plan on the batch of step 0, with the initial weights. The process
+// with rank 0 gets the logits, the others empty ones. Throws Error (run) if a rank fails.
 Logits logits_of(const RunSetup& experiment);
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// Puts the parts that ranks and microbatches hold of each tensor together, so that runs of
-// different mixes can be compared number by number.
+// Joins the parts of each tensor that ranks and microbatches hold, so that runs of different plans
+// can be compared number by number.
 #include "check/recorder.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 const Dim batch_dim("batch");
 
-// Where a microbatch's rows lie in the step's batch.
+// The range of a microbatch's rows in the step's batch.
 Range rows_of(const Program& program, int microbatch) {
   return {program.first_row(microbatch), program.batch_of(microbatch)};
 }
@@ -73,7 +73,7 @@ class Recorder::RankWatcher final : public StepWatcher {
     if (s.value < 0 || s.dtype == Dtype::int64 || program.graph->sparse.has(s.dims)) return;
     if (program.graph->value(s.value).source == Value::Source::data) return;
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
-    const auto stored = stored_.find(s.value);  // this rank's own: others may be a step ahead
+    const auto stored = stored_.find(s.value);  // of this rank: others may be a step ahead
     const auto operand = std::find(i.inputs.begin(), i.inputs.end(), slot) - i.inputs.begin();
     recorder_.bring({step_, TensorKind::forward, i.op, -1 - static_cast<int>(operand)}, program,
                     executor_.rank(), microbatch, whole,
@@ -117,7 +117,7 @@ class Recorder::RankWatcher final : public StepWatcher {
 
   Recorder& recorder_;
   RankRun& executor_;
-  std::vector<bool> made_;            // by slot: an op's own output; empty: one rank
+  std::vector<bool> made_;  // by slot: an op's forward makes it; empty: the plan has one rank
   std::map<int, at::Tensor> stored_;  // parameters as the last update left them, on this rank
   std::int64_t step_ = 0;
 };
@@ -150,7 +150,7 @@ std::size_t Recorder::holders(const TensorKey& key) const {
 void Recorder::bring(const TensorKey& key, const Program& program, int rank, int microbatch,
                      const at::Tensor& tensor, double from_stored) {
   const std::lock_guard lock(mutex_);
-  if (completed_.count(key) > 0) return;  // made again
+  if (completed_.count(key) > 0) return;  // recompute made it again
   Part& part = parts_[key].of[microbatch];
   if (part.of(rank)) return;
   part.ranks.push_back(rank);
@@ -195,8 +195,8 @@ void Recorder::gather() {
   }
 }
 
-// A part that another process' ranks have brought. Of copies that differ in both, the distance
-// between the two first ones counts beside that within each.
+// Takes over a part that ranks of another process have brought. Its spread is the largest of those
+// within either process and the distance between their first copies.
 void Recorder::adopt(const TensorKey& key, int microbatch, Part brought) {
   const std::lock_guard lock(mutex_);
   const Program& program = plan_.program_of(brought.ranks.front());

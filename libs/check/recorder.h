@@ -1,5 +1,5 @@
-// What a run computes, tensor by tensor, as one rank with the whole batch at once would have it: so
-// that runs of different mixes and microbatches can be compared.
+// Records the tensors that a run computes, each as one rank with the whole batch at once would have
+// it, so that runs of different plans and microbatches can be compared.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -23,64 +23,64 @@ enum class TensorKind : std::uint8_t {
   forward,    // an op's output, or what it reads
   backward,   // the gradient of an op's output
   gradient,   // a parameter's, reduced, before clipping
-  parameter,  // after the update
+  parameter,  // a parameter, after the update
 };
 
-// One tensor of a run, whatever the mix. Keys compare as a single rank makes what they name.
+// Names one tensor of a run, whatever the plan. Keys are ordered as one rank makes the tensors.
 struct TensorKey {
   std::int64_t step = 0;
   TensorKind kind = TensorKind::forward;
-  // Forward: the op's index. Else counted backwards from the last op, as backward goes; a parameter
-  // stands at the op that uses it last.
+  // Forward: the op's index. Other kinds: the op's index counted backwards from the last op, as
+  // backward goes. A parameter has the op that uses it last.
   int place = 0;
-  // Which output of the op; -1 - n: its n-th operand, as it reads it. For a parameter its value in
-  // the graph.
+  // Index of the op's output; -1 - n: its n-th operand, as the op reads it. For a parameter and its
+  // gradient: the parameter's value in the graph.
   int output = 0;
   bool read() const { return output < 0; }
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
 };
-// The op that a key is about; -1: a parameter that none uses.
+// The op that a key is about; -1: a parameter that no op uses.
 int op_of(const Graph& graph, const TensorKey& key);
-// The graph's value: an op's output, an operand or a parameter.
+// The graph's value that a key is about: an op's output, an operand or a parameter.
 int value_of(const Graph& graph, const TensorKey& key);
 
-// One of them, complete.
+// A recorded tensor, complete.
 struct WholeTensor {
   at::Tensor numbers;
-  // Ranks that hold it alike, by the plan: the largest 2-norm of a difference between two
-  // of them, and who.
+  // The largest difference (2-norm) between the first copy and another one that the plan says is
+  // alike, and the rank of that copy.
   double spread = 0;
   int rank = 0;
-  double stored = 0;  // of a parameter that is read: how far from that which is stored
+  double stored = 0;  // for a parameter that an op reads: its distance from the stored parameter
 };
 
-// Where ranks are in several processes each has a recorder, and what they recorded comes together
-// in the first one's when the run has ended (gather()); only that completes tensors.
+// Records one run. Its ranks' watchers share it. Where ranks are in several processes, each process
+// has a recorder, and the first one's collects all tensors after the run (gather()). Only that
+// recorder completes tensors.
 //
-// Puts rows of microbatches together, and sums or averages what has no rows: a loss of an op over
-// the batch is a sum over microbatches, anything else is the same for all. Operands are recorded
-// where a collective, a transfer or the optimizer stands between who made them and who reads them,
-// so on more than one rank only. Tensors whose rows lie as ranks have them (Sparse) are left out.
-// One for a run, shared by its ranks' watchers.
+// Joins the batch rows of microbatches. Tensors without batch rows are summed over microbatches if
+// their op runs over the batch (a loss), else averaged. Operands are recorded where a collective, a
+// transfer or the optimizer stands between producer and reader, so on more than one rank only.
+// Sparse tensors, whose rows depend on the ranks, are left out.
 class Recorder {
  public:
-  // `complete` gets each tensor once, when the last rank that holds it has brought the last part;
-  // one call at a time, in some rank's thread.
+  // Called for each tensor once, when the last rank that holds it has brought its last part. One
+  // call at a time, in any rank's thread.
   using Complete = std::function<void(const TensorKey&, const WholeTensor&)>;
-  // `processes`: null, or those that share the plan's ranks.
+  // `processes`: the processes that share the plan's ranks; null: this one has all.
   Recorder(const Plan& plan, Complete complete, Processes* processes = nullptr);
 
   std::unique_ptr<StepWatcher> watcher(RankRun& executor);
-  // After the run, by every process; completes what ranks of several processes hold.
+  // Called by every process after the run. Completes tensors that ranks of several processes hold.
   void gather();
-  // What each step reported, in the first process; complete once the run has ended.
+  // By step: what rank 0 reported. Complete in the first process once the run has ended.
   const std::vector<StepOutcome>& outcomes() const { return outcomes_; }
 
  private:
   class RankWatcher;
   struct Part {
     WholeTensor tensor;
-    std::vector<int> ranks;  // that have brought it
+    std::vector<int> ranks;  // the ranks that have brought it
     bool of(int rank) const { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
     template <class Pack>
     friend void members(Pack& pack, Part& part) {
@@ -90,12 +90,12 @@ class Recorder {
   };
   struct Parts {
     std::map<int, Part> of;  // by microbatch
-    at::Tensor rows;         // put together so far
-    double spread = 0;       // squared, over parts
-    int rank = 0;
-    double most = 0;    // the largest part's spread
-    int done = 0;       // microbatches
-    double stored = 0;  // WholeTensor's
+    at::Tensor rows;         // the tensor, as far as it is joined
+    double spread = 0;       // sum of the squared spreads of parts
+    int rank = 0;            // the rank of `most`
+    double most = 0;         // largest spread of a part
+    int done = 0;            // number of microbatches joined
+    double stored = 0;       // WholeTensor::stored so far
   };
 
   void bring(const TensorKey& key, const Program& program, int rank, int microbatch,
@@ -108,7 +108,7 @@ class Recorder {
   const Complete complete_;
   Processes* const processes_;
   std::map<int, std::size_t> ranks_of_op_,
-      ranks_of_parameter_;  // how many ranks hold what they make
+      ranks_of_parameter_;  // number of ranks that hold the op's results, or the parameter
   std::mutex mutex_;
   std::map<TensorKey, Parts> parts_;
   std::set<TensorKey> completed_;

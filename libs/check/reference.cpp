@@ -1,5 +1,5 @@
-// Runs the one rank that a mix is held against, in the first process, and brings what ranks of
-// others compare to them, tensor by tensor.
+// Runs the one rank that a plan is compared with in the first process, and sends its tensors one by
+// one to the other processes as their ranks compare them.
 #include "check/reference.h"
 
 #include <fmt/format.h>
@@ -16,11 +16,10 @@
 namespace mw {
 namespace {
 
-// What may be on its way between processes before the first one waits for the others to have it.
-constexpr std::size_t most_under_way = std::size_t{1} << 26;  // bytes
+// Bytes that the first process may send before it waits until the others have received them.
+constexpr std::size_t most_under_way = std::size_t{1} << 26;
 constexpr const char* activation_word = "an activation of one rank";
 
-// The ops that the ranks of this process compute.
 std::set<std::string> ops_here(const RunSetup& experiment, const Plan& mix) {
   const RankRuntime runtime = runtime_of(experiment, mix);
   std::set<const Program*> programs;
@@ -35,7 +34,7 @@ std::set<std::string> ops_here(const RunSetup& experiment, const Plan& mix) {
   return names;
 }
 
-// One on its way from the first process; none is left where the key is empty.
+// An activation that the first process sends. An empty key: all have been sent.
 struct Sent {
   std::string op, key;
   at::Tensor tensor;
@@ -55,14 +54,14 @@ std::string key_of(const Program& program, const Instruction& i, int slot, int m
                      program.graph->ops()[i.op].name);
 }
 
-// The op of such a key: its end, as a name may have spaces.
+// The op that a key of key_of() names: all after the third space, as a name may have spaces.
 static std::string op_of(const std::string& key) {
   std::size_t begin = 0;
   for (int word = 0; word < 3; ++word) begin = key.find(' ', begin) + 1;
   return key.substr(begin);
 }
 
-// Keeps what the rank computes.
+// Watches the one rank, and keeps its tensors in the Reference.
 class Reference::Keeper final : public StepWatcher {
  public:
   Keeper(Reference& reference, const RankRun& executor, bool activations)
@@ -85,8 +84,8 @@ class Reference::Keeper final : public StepWatcher {
       reference_.gradients_[name] = gradient;
     }
   }
-  // Among the parameters are those after the last update that counts: the one that leaves something
-  // not finite, or the last before a loss or a norm is not.
+  // Keeps the parameters after the last update that counts: the one that leaves a parameter not
+  // finite, or the last before a loss or norm that is not finite.
   void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     if (over_) return;
     Facts& facts = reference_.facts_;
@@ -137,8 +136,8 @@ const at::Tensor* Reference::activation(const std::string& key) const {
   return found == activations_.end() ? nullptr : &found->second;
 }
 
-// Each process keeps those of its own ops. They come before the run: while it goes on stages are
-// at different ones.
+// Sends the activations to all processes; each keeps those of its own ops. Not during the run, when
+// stages are at different ops.
 void Reference::share_activations(Processes& processes, const std::set<std::string>& ops) {
   std::size_t under_way = 0;
   for (auto next = activations_.begin();;) {

@@ -1,5 +1,5 @@
-// What verify holds a mix against: the steps of one rank, which the first process runs for all. The
-// others keep none of its tensors: each comes to all ranks when they are at it.
+// The reference that verify compares a plan with: the steps of one rank, which the first process
+// runs. Other processes get its parameters and gradients one by one, when their ranks compare them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,37 +19,38 @@ namespace mw {
 
 class Reference {
  public:
-  // Runs `one`, a plan of one rank; called by every process of the experiment alike. `mix`: whose
-  // ranks will ask; null: no activations are kept. Throws StoppedAll in all processes if one of
-  // them was asked to stop, Error (run) if the rank fails.
+  // Runs `one`, a plan of one rank. Every process of the experiment calls it. `mix`: the plan whose
+  // ranks will ask for activations; null: none are kept. Throws StoppedAll in all processes if one
+  // of them was asked to stop, Error (run) if the rank fails.
   Reference(const RunSetup& experiment, const Plan& one, const Plan* mix, std::int64_t steps,
             const std::atomic<bool>* stop);
 
-  // Known in every process: of each step up to the end; where it is not finite any more.
+  // Known in every process: loss and gradient norm of each step up to end(), the first place that
+  // is not finite.
   double loss(std::int64_t step) const { return facts_.losses.at(static_cast<std::size_t>(step)); }
   double norm(std::int64_t step) const { return facts_.norms.at(static_cast<std::size_t>(step)); }
   const NotFinite& end() const { return facts_.end; }
-  double gradient_norm(const std::string& parameter) const;  // of the first step
+  double gradient_norm(const std::string& parameter) const;  // in the first step
 
-  // A tensor of the step's, whole, by key_of(); null where the ranks that are here need none.
+  // A whole activation, or its gradient, by key_of(); null if no rank of this process computes it.
   const at::Tensor* activation(const std::string& key) const;
 
-  // How a rank of the mix gets one rank's parameters. All ranks of a run take the same ones in the
-  // same order.
+  // Gives a rank of the compared plan the reference's parameters and gradients. All ranks of a run
+  // must take the same ones in the same order.
   class Taker {
    public:
     Taker(const Reference& reference, RankRuntime& runtime, int rank)
         : reference_(reference), runtime_(runtime), rank_(rank) {}
     bool shared() const { return !runtime_.alone(); }  // ranks are in several processes
-    // A parameter's gradient of the first step, or its numbers after the last update that is
-    // finite. Throws Aborted if another rank fails.
+    // A parameter's gradient in the first step, or the parameter after the last update that counts
+    // (end()). Throws Aborted if another rank fails.
     at::Tensor take(bool gradient, const std::string& parameter);
 
    private:
     const Reference& reference_;
     RankRuntime& runtime_;
     const int rank_;
-    std::size_t under_way_ = 0;  // bytes, since all ranks met
+    std::size_t under_way_ = 0;  // bytes taken since the last barrier
   };
 
  private:
@@ -67,12 +68,12 @@ class Reference {
   void share_activations(Processes& processes, const std::set<std::string>& ops);
 
   Facts facts_;
-  std::map<std::string, at::Tensor> gradients_, parameters_;  // in the first process alone
+  std::map<std::string, at::Tensor> gradients_, parameters_;  // empty but in the first process
   std::map<std::string, at::Tensor> activations_;
 };
 
-// "forward layers.0.attention.q 0 1": one tensor of a step, however it is distributed. A gradient
-// is named by the output that it belongs to, for several may share a slot.
+// "forward 0 1 layers.0.attention.q": names a tensor of a step by its piece, output, microbatch and
+// op, however it is distributed. A gradient is named by its output, as several may share a slot.
 std::string key_of(const Program& program, const Instruction& i, int slot, int microbatch);
 
 }  // namespace mw

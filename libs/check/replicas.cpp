@@ -1,4 +1,5 @@
-// Sums up bits, compares the sums among ranks, and checks between steps what ranks keep alike.
+// Hashes the bits of tensors, compares the hashes among ranks, and checks between steps the tensors
+// that ranks must keep alike.
 #include "check/replicas.h"
 
 #include <fmt/format.h>
@@ -16,9 +17,9 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t words_of_a_sum = 1 << 13;  // 8 bytes each
+constexpr std::int64_t words_of_a_sum = 1 << 13;  // words of 8 bytes
 
-// Odd numbers without a pattern.
+// The weights of words in a sum: odd numbers without a pattern.
 at::Tensor weights_on(at::Device device) {
   static const at::Tensor weights = [] {
     at::Tensor list = at::empty({words_of_a_sum}, at::kLong);
@@ -32,16 +33,16 @@ at::Tensor weights_on(at::Device device) {
   return weights.to(device);
 }
 
-// One number for each `words_of_a_sum` words of the tensor's bytes: the sum of their products with
-// weights, in which no change of one word is lost. They stay on its device, as to read each would
-// make the host wait for it.
+// One weighted sum for each `words_of_a_sum` words of the tensor, in which no change of one word is
+// lost. The sums stay on the device: reading each would make the host wait.
 at::Tensor sums_of_words(const at::Tensor& tensor) {
   at::Tensor bytes = tensor.contiguous().view(-1).view(at::kByte);
   if (bytes.storage_offset() % 8 != 0) bytes = bytes.clone();
   const at::Tensor words = bytes.narrow(0, 0, bytes.numel() / 8 * 8).view(at::kLong);
   const at::Tensor weights = weights_on(tensor.device());
   const std::int64_t rows = words.numel() / words_of_a_sum;
-  const std::int64_t at_a_time = tensor.is_cpu() ? 8 : 512;  // a cache, or a kernel's worth
+  const std::int64_t at_a_time =
+      tensor.is_cpu() ? 8 : 512;  // rows that fit into a cache, or fill a device
   std::vector<at::Tensor> sums;
   const auto add = [&](const at::Tensor& some) {  // (rows, words)
     sums.push_back(some.mul(weights.narrow(0, 0, some.size(1))).sum(1, false, at::kLong));
@@ -56,7 +57,7 @@ at::Tensor sums_of_words(const at::Tensor& tensor) {
   return at::cat(sums);
 }
 
-// The ranks that keep what this one keeps of a bucket: whole, or its shard.
+// The ranks that keep the same tensor of a bucket as this rank: the whole one, or the same shard.
 RankSet keepers_of(const Program& program, const Bucket& bucket, bool shard) {
   const auto among = [](const std::vector<int>& atoms, int a) {
     return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
@@ -86,8 +87,8 @@ std::uint64_t weight_among(const std::vector<int>& ranks, int rank) {
   return 0 - others;
 }
 
-// Whether the ranks of each set have the same number for it, asked of all ranks at once. The sum is
-// modulo 2^64; its halves are summed apart, so that none overflows.
+// Whether the ranks of each set have the same number, by one all-reduce over all ranks. The sum is
+// modulo 2^64; its halves are summed separately, so that neither overflows.
 bool alike_everywhere(RankRun& rank, const std::map<RankSet, std::uint64_t>& numbers) {
   const Program& program = rank.program();
   std::uint64_t own = 0;
@@ -107,7 +108,8 @@ bool alike_everywhere(RankRun& rank, const std::map<RankSet, std::uint64_t>& num
   return static_cast<std::uint64_t>(sum[0]) + (static_cast<std::uint64_t>(sum[1]) << 32) == 0;
 }
 
-// Ranks that have found what parts have thrown by now, so that this call ends where none has.
+// Throws if no rank has found a difference. Ranks that have found one have thrown by now, so that
+// the barrier fails on the others.
 void refuse_if_none_found(RankRun& rank, std::int64_t step) {
   static const std::string label = "replicas";
   rank.group({world_atoms(rank.program().mesh), {}}).barrier({"check", &label}).wait();
@@ -128,8 +130,8 @@ std::string words_of(const KeptTensor& kept, const std::string& parameter) {
   return fmt::format("{} of {}", kept.slot == flat.master ? "the master" : kept.what, parameter);
 }
 
-// What the rank keeps, parameter by parameter, and then each tensor as a whole, as parts of it may
-// belong to no parameter.
+// The hashes of what the rank keeps, parameter by parameter, and then of each whole tensor, as
+// parts of a tensor may belong to no parameter.
 std::map<RankSet, std::vector<BitsSeen>> kept_in_detail(RankRun& rank) {
   const Program& program = rank.program();
   const RankView view(program, rank.coordinates());
@@ -192,7 +194,7 @@ void compare_bits(RankRun& rank, const RankSet& set, const std::vector<BitsSeen>
   const at::Tensor mine = at::full({1}, first.bits, at::kLong).to(rank.device());
   const at::Tensor all = at::empty({ranks.ways()}, mine.options());
   ranks.all_gather(all, mine, {"check", &label}).wait();
-  std::vector<int> others;  // whose bits are not those of the first
+  std::vector<int> others;  // ranks whose bits differ from those of the first rank
   const at::Tensor bits = all.cpu();
   for (int r = 0; r < ranks.ways(); ++r) {
     if (!bits[r].equal(bits[0])) others.push_back(ranks.group()[r]);
@@ -230,7 +232,7 @@ void each_kept(RankRun& rank, const std::function<void(const KeptTensor&)>& call
 
 ReplicaCheck::OfRank& ReplicaCheck::of(const RankRun& rank) {
   const std::lock_guard lock(mutex_);
-  return ranks_[rank.rank()];  // entries stay where they are
+  return ranks_[rank.rank()];  // entries of a map are never moved
 }
 
 void ReplicaCheck::begin(RankRun& rank) {

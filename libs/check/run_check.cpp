@@ -1,5 +1,5 @@
-// Compares, while a run goes on, the bits of what ranks should hold alike and looks for numbers
-// that are not finite.
+// Compares, while a run goes on, the bits of tensors that ranks must hold alike, and looks for
+// numbers that are not finite.
 #include "check/run_check.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
   const Slot& lies = program.slots[slot];
   ++report_.tensors;
   const std::string where = fmt::format("step {}, microbatch {}", step_, microbatch);
-  const bool rows = program.graph->sparse.has(lies.dims);  // as many as there are
+  const bool rows = program.graph->sparse.has(lies.dims);  // the number of rows depends on the data
   const std::vector<std::int64_t> shape =
       program.local_shape(lies, executor_->coordinates(), program.batch_of(microbatch));
   const at::ScalarType type = scalar_type(lies.dtype);
@@ -75,8 +75,8 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
   seen_[set].push_back({what, sum_of_bits(tensor), microbatch});
 }
 
-// A step whose gradients overflow is left out where the loss is scaled:
-// what was seen counts if it is not.
+// With a loss scale, an infinite gradient is only noted: gradients() throws if the update is not
+// left out.
 void Check::look_for_infinities(const std::string& what, bool backward, const std::string& where,
                                 const at::Tensor& tensor) {
   if (finite(tensor)) return;
@@ -92,7 +92,7 @@ void Check::ran(int /*microbatch*/) {
   compare();
 }
 
-// All ranks of a set have seen the same list.
+// Compares what was seen since the last call. All ranks of a set have seen the same tensors.
 void Check::compare() {
   Ledger::Pause pause(executor_->ledger());
   for (auto& [set, list] : seen_) {
@@ -105,7 +105,7 @@ void Check::gradients(RankRun& executor) {
   const Stopwatch watch(report_.seconds);
   Ledger::Pause pause(executor.ledger());
   const Program& program = executor.program();
-  if (executor.update_left_out()) return;  // what is in the gradients says nothing
+  if (executor.update_left_out()) return;  // the step's gradients are not used
   if (!overflowed_.empty())
     throw Error(Stage::run, "check.not-finite", "", overflowed_, infinite_hint);
   const std::vector<int> all = program.graph->parameters();

@@ -1,4 +1,4 @@
-// The run-time check: what a plan says of its tensors, asserted while they are there.
+// The run-time check: asserts, while a run goes on, what its plan says about tensors.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace mw {
 
-// Watches one rank's executor. Every output of an op, every gradient that reaches one, and what
-// every collective brings has the shape and type of its slot's placement, is finite, and, where it
-// is called Replicate, has the same bits on all ranks of the axis; so have parameters and optimizer
-// state after each step. Throws Error (run) naming the step, the op and the axis, and the rank by
-// being thrown there. Replicas are compared by 63-bit sums of their bits, those of a segment in one
-// all-reduce for each set of axes, booked under the phase "check";
-// the memory that this takes is not booked.
+// Watches one rank's executor. Every output of an op, every gradient that reaches one, and the
+// result of every collective must have the shape and type that its slot's placement says, be
+// finite, and have the same bits on all ranks of an axis where it is Replicate. So must parameters
+// and optimizer states after each step. Throws Error (run) on the rank that meets the fault, with
+// the step, the op and the axis. Replicas are compared by 63-bit sums of their bits: those of a
+// segment in one all-reduce for each set of axes, booked under the phase "check". The memory that
+// this takes is not booked.
 class Check : public Watcher {
  public:
-  // `overflows`: gradients may be infinite, as a loss scale finds its size by that;
-  // not in a step that counts.
+  // `overflows`: gradients may be infinite, as a dynamic loss scale finds its size by that, but
+  // only in a step whose update is left out.
   explicit Check(bool overflows = false) : overflows_(overflows) {}
 
   void begin(RankRun& executor, std::int64_t step) override;
@@ -48,9 +48,9 @@ class Check : public Watcher {
   const bool overflows_;
   RankRun* executor_ = nullptr;
   std::int64_t step_ = 0;
-  std::string overflowed_;  // of this step's backward: the first that is not finite, if it may be
+  std::string overflowed_;  // with `overflows`: this step's first gradient that is not finite
   std::map<RankSet, std::vector<BitsSeen>> seen_;  // since the last comparison
-  std::map<std::string, bool> used_;               // by parameter, of all steps and ranks
+  std::map<std::string, bool> used_;  // by parameter: it had a gradient in any step, on any rank
   CheckReport report_;
 };
 
@@ -61,7 +61,7 @@ class RunCheck : public RunObserver {
   void begin(RankRun& rank) override;
   void finish(RankRun& rank) override;
   std::string name() const override { return "check"; }
-  // The report of the rank whose check took longest; of no steps if none ran. It is called when no
+  // The report of the rank whose check took longest; one of no steps if none ran. Call it when no
   // rank runs any more.
   CheckReport report() const;
 

@@ -1,5 +1,5 @@
-// Differentiates a step's loss numerically, and repeats a step to see what lossy hooks leave of
-// its gradients.
+// Differentiates a step's loss numerically, and repeats a step to measure the error that lossy
+// hooks make in its gradients.
 #include "check/slopes.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -21,18 +21,19 @@ namespace mw {
 namespace {
 
 constexpr std::size_t most_slopes = 64;
-constexpr double moved_by = 1e-5;         // of each element, about
+constexpr double moved_by = 1e-5;         // typical distance by which an element is moved
 constexpr double slope_tolerance = 1e-3;  // differences are good to some 1e-6 where nothing bends
-constexpr double loss_noise = 1e-8;       // of a loss's rounding, over the distance
+constexpr double loss_noise = 1e-8;       // rounding of a loss, divided by moved_by
 
-// Every step is the experiment's first, without its plans of other batches.
+// The experiment without its plans for steps with other batches, so that each step is like the
+// first.
 RunSetup first_step_of(const RunSetup& experiment) {
   RunSetup alike = experiment;
   alike.step_plans = nullptr;
   return alike;
 }
 
-// Takes what a step's gradients are, before the update.
+// Calls a function when a step's gradients are complete, before the update.
 class GradientWatcher : public Watcher {
  public:
   using Take = std::function<void(RankRun&)>;
@@ -46,7 +47,7 @@ class GradientWatcher : public Watcher {
 
 using Tensors = std::vector<at::Tensor>;
 
-// One rank, whose parameters are brought back before each step.
+// Measures slopes on one rank, whose initial parameters are restored before each step.
 class OneRank {
  public:
   explicit OneRank(RankRun& executor)
@@ -78,7 +79,7 @@ class OneRank {
     return slope;
   }
 
-  bool stopped = false;  // somebody asked to
+  bool stopped = false;  // a step reported a wish to stop
 
  private:
   double loss_at(const std::vector<std::size_t>& moved, const Tensors& directions, double by) {
@@ -96,7 +97,8 @@ class OneRank {
   Tensors parameters_, gradients_;
 };
 
-// The parameters that the loss depends on, in graph order, at most so many groups of them.
+// The parameters whose gradients the loss determines, in graph order, in at most most_slopes
+// groups.
 std::vector<std::vector<std::size_t>> grouped(const Program& program) {
   std::vector<std::size_t> places;
   const std::set<int> estimated = before_straight_through(*program.graph);
@@ -117,18 +119,19 @@ std::vector<std::vector<std::size_t>> grouped(const Program& program) {
   return groups;
 }
 
+// Gradients of a parameter in a repeated step: the first, and the sum.
 struct Sum {
   at::Tensor first, all;
-  int brought = 0;  // by all ranks that have it, in all steps
+  int brought = 0;  // number of gradients in `all`, over ranks and steps
 };
 template <class Pack>
 void members(Pack& pack, Sum& sum) {
   pack(sum.first, sum.all, sum.brought);
 }
-// By name: whole gradients, in float64.
+// By a parameter's name: whole gradients, in float64.
 using Gradients = std::map<std::string, Sum>;
 
-// Adds what the ranks of all processes have brought, in all of them.
+// Adds up the gradients of all processes. Every process gets the sums.
 Gradients of_all(Processes& processes, const Gradients& own) {
   Gradients sums;
   for (const std::string& bytes : processes.all_gather("what hooks left", pack(own))) {
@@ -142,7 +145,8 @@ Gradients of_all(Processes& processes, const Gradients& own) {
   return sums;
 }
 
-// Runs the first step so often, and adds up what it leaves of these parameters' gradients.
+// Runs the first step `steps` times from the same parameters, and adds up the gradients of the
+// parameters in `of`.
 Gradients repeated(const RunSetup& experiment, const Plan& plan, int steps,
                    const std::set<std::string>& of, const std::atomic<bool>* stop) {
   std::mutex mutex;
@@ -169,7 +173,7 @@ Gradients repeated(const RunSetup& experiment, const Plan& plan, int steps,
       for (std::size_t p = 0; p < parameters.size(); ++p)
         executor.parameter(static_cast<int>(p)).copy_(parameters[p]);
       if (!executor.step(0, 0).stop) continue;
-      stopped = true;  // all ranks agree
+      stopped = true;  // the same on all ranks
       break;
     }
     executor.unwatch(&watcher);

@@ -1,5 +1,5 @@
-// Is backward the derivative of forward? Equality with one rank cannot say: a derivative that is
-// wrong alike everywhere passes it. So the loss itself is asked, by differences.
+// Checks whether backward is the derivative of forward, by differences of the loss. Equality with
+// one rank cannot tell, as a derivative that is wrong everywhere in the same way passes it.
 #pragma once
 
 #include <atomic>
@@ -12,32 +12,32 @@
 
 namespace mw {
 
-// The derivative of the first step's loss along a random direction in which these parameters alone
-// are moved.
+// The derivative of the first step's loss along a random direction that moves only these
+// parameters.
 struct Slope {
   std::vector<std::string> parameters;
-  double backward = 0;     // by the gradients
-  double differences = 0;  // by central differences of the loss
-  double size = 0;         // 2-norm of the gradients: what both are of the order of
-  bool agrees() const;     // but for what differences lose
+  double backward = 0;     // the derivative by the gradients
+  double differences = 0;  // the derivative by central differences of the loss
+  double size = 0;         // 2-norm of the gradients, the order of magnitude of both
+  bool agrees() const;     // equal, to the accuracy of differences
 };
 
-// Values of the graph whose gradients come through an op that says that its own is no derivative
-// (StraightThrough): all that such an op reads, and all that those are made of.
+// Values of the graph whose gradients come through an op whose gradient is deliberately not the
+// derivative (StraightThrough): its operands, and all values that these are computed from.
 std::set<int> before_straight_through(const Graph& graph);
 
-// The slopes of each parameter of the experiment's model, or of some together where there are many,
-// in graph order: on one rank, in float64, the whole batch at once. Left out are counts that no
-// loss moves (Value::counts), and what lies before a StraightThrough op. A slope that does not
-// agree was measured twice, in other directions: one bend of the loss that lies between two points
+// The slopes of each parameter of the experiment's model, or of groups where there are many, in
+// graph order: on one rank, in float64, with the whole batch at once. Leaves out counts that no
+// loss moves (Value::counts), and values before a StraightThrough op. A slope that does not agree
+// is measured up to two more times, along other directions: one bend of the loss between two points
 // is no fault. Throws Stopped if `stop` was set, Error (run) if a rank fails.
 std::vector<Slope> slopes(const RunSetup& experiment, const std::atomic<bool>* stop);
 
-// The same step again and again from the same parameters: what a hook that loses bits leaves of the
-// sum of the gradients, beside one rank's.
+// How far the gradients that lossy hooks reduce are from those of one rank, over repetitions of one
+// step from the same parameters.
 struct LossyGradients {
-  double first = 0;  // |g - g1| / |g1| (2-norms) of all that such hooks reduce, after one step
-  double mean = 0;   // the same of the mean of all steps
+  double first = 0;  // |g - g1| / |g1| (2-norms), for the gradients g of the first repetition
+  double mean = 0;   // |g - g1| / |g1|, for the mean g of the gradients of all repetitions
   int steps = 0;
 };
 LossyGradients lossy_gradients(const RunSetup& experiment, int steps,

@@ -1,4 +1,4 @@
-// Tensors as bytes (engine/pack.h): their numbers as they are, on the CPU.
+// Packs tensors as bytes (engine/pack.h): their elements unchanged. Unpacked ones are on the CPU.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -21,7 +21,7 @@
 namespace mw {
 namespace {
 
-// Compares a rank of the plan with it.
+// Watches a rank of the plan, and compares its tensors with the reference.
 class Comparer : public StepWatcher {
  public:
   Comparer(const Reference& reference, RankRuntime& runtime, const Plan& plan, RankRun& executor,
@@ -45,7 +45,7 @@ class Comparer : public StepWatcher {
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     if (!activations_) return;
     const Slot& s = program_.slots[slot];
-    if (program_.graph->sparse.has(s.dims)) return;  // rows lie as the ranks have them
+    if (program_.graph->sparse.has(s.dims)) return;  // sparse rows depend on the ranks
     const bool backward = i.piece != Piece::forward;
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
     const at::Tensor full = backward ? unscaled(executor_, whole) : whole;
@@ -58,7 +58,7 @@ class Comparer : public StepWatcher {
     const auto ops = static_cast<std::int64_t>(program_.graph->ops().size());
     const std::int64_t order = 2 * ops * microbatch + (backward ? 2 * ops - 1 - i.op : i.op);
     std::lock_guard lock(mutex_);
-    // Whichever rank or stage came here first, the least of their orders is the first.
+    // Ranks come here in any order. The divergence with the least order is the first.
     const int rank = executor_.rank();
     const Divergence& known = outcome_.first;
     if (outcome_.diverged && std::pair(known.order, known.rank) < std::pair(order, rank)) return;
@@ -82,7 +82,7 @@ class Comparer : public StepWatcher {
     });
   }
 
-  // Up to where one rank is not finite any more; there the mix must not be either.
+  // Compares steps up to the one where one rank stops being finite. The mix must do so there too.
   void stepped(RankRun&, std::int64_t step, const StepOutcome& outcome) override {
     if (activations_ || step > end_.step) return;
     const bool last = step == end_.step && end_.before_update;
@@ -104,8 +104,8 @@ class Comparer : public StepWatcher {
   }
 
  private:
-  // Each parameter of the rank's, whole, beside one rank's. Where ranks are in several processes
-  // all of them take those of all stages, in one order.
+  // Visits each parameter of this rank, whole, together with the reference's. Where ranks are in
+  // several processes, each takes the reference's parameters of all stages, in one order.
   template <class Visit>
   void for_each(bool gradients, const Visit& visit) {
     for (const Program& program : plan_.programs) {
@@ -124,8 +124,8 @@ class Comparer : public StepWatcher {
     }
   }
 
-  // `lr`: of the steps made. Adam moves an element by about that, so a parameter that began at zero
-  // is measured against such a move.
+  // Compares parameters. `lr`: the learning rate of the last step. Adam moves an element by about
+  // that, so a parameter that began at zero is measured against such a move.
   void parameters(double lr) {
     for_each(false, [&](int p, const at::Tensor& whole, const at::Tensor& reference) {
       if (negligible(p)) return;
@@ -137,8 +137,8 @@ class Comparer : public StepWatcher {
     });
   }
 
-  // A gradient that is zero but for rounding (a key's bias) says nothing, and Adam makes of it what
-  // its eps allows.
+  // Whether a gradient is zero but for rounding (a key's bias). Adam then magnifies the rounding as
+  // far as its eps allows, so the parameter is not compared.
   bool negligible(std::size_t p) const {
     return reference_.gradient_norm(program_.name_of_parameter(static_cast<int>(p))) <=
            1e-12 * floor_;
@@ -154,11 +154,11 @@ class Comparer : public StepWatcher {
   const double floor_;
   const bool activations_;
   const NotFinite end_;
-  std::vector<std::ptrdiff_t> place_;  // of the program's parameters among the graph's
+  std::vector<std::ptrdiff_t> place_;  // by parameter of the program: its place in the graph's
   bool parted_ = false, done_ = false;
 };
 
-// What each process has compared, on all of them.
+// Merges the outcomes of all processes. Every process gets the result.
 void merge(Processes& processes, VerifyOutcome& outcome) {
   const auto most = [](double& known, double other) { known = std::max(known, other); };
   for (const std::string& bytes : processes.all_gather("what verify compared", pack(outcome))) {
@@ -191,8 +191,8 @@ void compare(const RunSetup& experiment, const Plan& plan, const Reference& refe
   if (experiment.processes != nullptr) merge(*experiment.processes, outcome);
 }
 
-// If every activation and its gradient agree, the fault lies in a parameter's own gradient: the ops
-// that use the first parameter that parts, in the order of backward.
+// If every activation and its gradient agree, the fault lies in a parameter's own gradient: names
+// the first parameter, in the order of backward, whose gradient differs, and an op that uses it.
 void blame_parameter(const Graph& graph, const std::set<std::string>& lossy,
                      VerifyOutcome& outcome) {
   const auto& ops = graph.ops();
@@ -214,7 +214,7 @@ void blame_parameter(const Graph& graph, const std::set<std::string>& lossy,
 VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tolerance,
                      const std::atomic<bool>* stop) try {
   check_thread_ranks(*experiment.plan,
-                     experiment.processes);  // before the reference is run in vain
+                     experiment.processes);  // throws before the reference is run
   if (experiment.steps > 0) steps = std::min(steps, experiment.steps);
   const auto plan = in_double(*experiment.plan);
   // The whole batch at once: a fault of the accumulation over microbatches must show.
@@ -255,7 +255,7 @@ VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tole
   return outcome;
 } catch (const Stopped& stopped) {
   if (experiment.processes != nullptr && dynamic_cast<const StoppedAll*>(&stopped) == nullptr)
-    throw;  // the others have not heard of it
+    throw;  // the other processes do not know of it
   VerifyOutcome outcome;
   outcome.interrupted = true;
   return outcome;

@@ -1,5 +1,5 @@
-// Judges steps after the first where one rank and the mix can part by rounding alone: one rank
-// follows the mix's parameters and compares each step by itself.
+// Judges the steps after the first, where one rank and the mix may differ by rounding alone: one
+// rank follows the mix's parameters, and each step is compared by itself.
 #include "check/verify_follow.h"
 
 #include <fmt/format.h>
@@ -19,11 +19,12 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// A difference of numbers that ranks hold alike is small below this: their bits are equal but for
-// faults.
+// Floor of relative differences between copies on several ranks, whose bits are equal unless there
+// is a fault.
 constexpr double least_scale = 1e-12;
 
-// How far ranks part in what they hold alike, of each step: before its update, and after it.
+// By step: the largest relative difference between copies on several ranks, before and after the
+// update.
 struct Spread {
   std::vector<double> before, after;
 };
@@ -32,7 +33,7 @@ void members(Pack& pack, Spread& spread) {
   pack(spread.before, spread.after);
 }
 
-// What the mix does in a step, `kept` where that is known already.
+// Records a number that the mix reports in a step, or how far it differs from the one recorded.
 void note(std::vector<double>& of_steps, std::size_t step, double value, Spread& spread) {
   if (of_steps.size() <= step) {
     of_steps.push_back(value);
@@ -51,8 +52,8 @@ void note(at::Tensor& kept, const at::Tensor& tensor, double& spread) {
   }
 }
 
-// Keeps what the mix does: of what several ranks hold the first that comes,
-// and how far the others part from it.
+// Watches a rank of the mix, and records its gradients and parameters. Keeps the first copy of a
+// tensor, and how far others differ from it.
 class Taker : public StepWatcher {
  public:
   Taker(RunRecord& record, Spread& spread, std::mutex& mutex)
@@ -84,10 +85,10 @@ class Taker : public StepWatcher {
   RunRecord& record_;
   Spread& spread_;
   std::mutex& mutex_;
-  std::size_t at_ = 0;  // the step
+  std::size_t at_ = 0;  // index of the current step
 };
 
-// What another process keeps of the same run.
+// Adds what another process has recorded of the same run.
 void merge(RunRecord& record, Spread& spread, const RunRecord& other, const Spread& of_other) {
   const auto tensors = [](std::vector<std::map<std::string, at::Tensor>>& into,
                           const std::vector<std::map<std::string, at::Tensor>>& from,
@@ -113,7 +114,8 @@ struct StepErrors {
   std::map<std::string, double> gradients, parameters;
 };
 
-// One rank: has its gradients compared, and goes on from the mix's gradients and parameters.
+// Watches the one rank that follows: compares its gradients and parameters with the mix's, and
+// replaces them by the mix's.
 class Follower : public StepWatcher {
  public:
   Follower(const RunRecord& mix, RunRecord& own, std::vector<StepErrors>& errors)
@@ -198,7 +200,7 @@ double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, d
 
 namespace {
 
-// One rank follows what the mix did.
+// Runs one rank that follows the recorded mix, and judges each step.
 void judge(const RunSetup& experiment, const Plan& one, std::int64_t steps,
            const std::atomic<bool>* stop, const RunRecord& mix, const Spread& spread,
            VerifyOutcome& outcome) {
@@ -231,7 +233,7 @@ void judge(const RunSetup& experiment, const Plan& one, std::int64_t steps,
     const double before =
         last ? 0 : std::max({e.loss, e.norm, most(e.gradients), spread.before[at_step]});
     const double after = last ? 0 : std::max(most(e.parameters), spread.after[at_step]);
-    // Where one rank is not finite the mix must not be either.
+    // Where one rank is not finite, the mix must not be finite either.
     const bool alike = step < std::min(at.step, mixes.step) ||
                        (at.step == mixes.step && at.before_update == mixes.before_update);
     if (before <= outcome.tolerance && after <= outcome.tolerance && alike) {
@@ -266,7 +268,7 @@ void follow(const RunSetup& experiment, const Plan& plan, const Plan& one, std::
             [&](RankRun&) { return std::make_unique<Taker>(mix, spread, mutex); });
   Processes* const processes = experiment.processes;
   if (processes == nullptr) return judge(experiment, one, steps, stop, mix, spread, outcome);
-  // The first process has the one rank that follows.
+  // The first process runs the one rank that follows.
   const std::vector<std::string> all =
       processes->gather("the steps of the mix", processes->first() ? "" : pack(mix, spread));
   for (std::size_t p = 1; p < all.size(); ++p) {

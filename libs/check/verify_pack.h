@@ -1,4 +1,4 @@
-// The result of a verification as bytes (engine/pack.h).
+// Packs the result of a verification as bytes (engine/pack.h).
 #pragma once
 
 #include "check/tensor_pack.h"

@@ -1,4 +1,4 @@
-// Says what a verification found, for people.
+// Writes what a verification found as text for people.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

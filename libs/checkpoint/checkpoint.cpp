@@ -30,7 +30,8 @@ Error broken(const std::string& what) {
   return {Stage::options, "checkpoint.broken", "", what};
 }
 
-// A checkpoint that lacks a file is broken. One that this process cannot read may be whole.
+// A checkpoint that lacks a file is broken; one with a file that this process cannot read may be
+// whole.
 std::uintmax_t size_of(const fs::path& path) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
@@ -54,7 +55,7 @@ std::string index_text(const fs::path& folder) {
   return text;
 }
 
-// None if the file is as it should be.
+// Nothing: the file has the size and checksum that the index says.
 std::optional<Error> wrong_with(const fs::path& path, const StoredFile& stored) try {
   const MappedFile file(path);
   Checksum sum;
@@ -104,7 +105,7 @@ void Checkpoint::verify() const {
       std::min<std::size_t>(files.size(), std::min(core_count(), most_checking_threads));
   for (std::size_t t = 1; t < most; ++t) threads.push_back(start_thread(work));
   work();
-  threads.clear();  // waits for them
+  threads.clear();  // joins the threads
   for (const std::optional<Error>& what : wrong)
     if (what) throw Error(*what);
 }
@@ -171,7 +172,7 @@ at::Tensor Checkpoint::read_whole(const std::string& tensor) const {
     throw Error(Stage::run, "checkpoint.lacks", "",
                 fmt::format("checkpoint {}: it has no tensor \"{}\"", folder_.string(), tensor));
   const StoredTensor& info = stored->second;
-  // All of it is known to be there before so much memory is asked for.
+  // Checks that all slices are there before memory for the whole tensor is allocated.
   for (const Source& source : sources(tensor)) slice_in(source, tensor);
   const at::Tensor first = file(info.slices.front().rank).tensor(tensor);
   at::Tensor whole = at::empty(info.shape, first.options());

@@ -1,4 +1,4 @@
-// Sums up bytes with the xxHash library, whose functions are compiled in.
+// Computes checksums with the xxHash library, whose functions are compiled in here.
 #include "checkpoint/checksum.h"
 
 #include <fmt/format.h>

@@ -7,7 +7,7 @@
 
 namespace mw {
 
-// The checksum of bytes that come in pieces.
+// Computes the checksum of bytes that are added piece by piece.
 class Checksum {
  public:
   Checksum();

@@ -22,11 +22,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a hidden name ends with: ".step-00000100" and one of these. Before the first of them stands
-// the run's mark: ".step-00000100.5f0c19a2.writing".
-constexpr const char* staged_end = ".writing";   // not whole yet
-constexpr const char* old_end = ".old";          // whole; another is about to have its name
-constexpr const char* removed_end = ".removed";  // no longer wanted
+// Endings of hidden folders, after ".step-00000100". A staged checkpoint also has the run's mark:
+// ".step-00000100.5f0c19a2.writing".
+constexpr const char* staged_end = ".writing";   // a checkpoint that is not complete
+constexpr const char* old_end = ".old";          // a complete one that another is to replace
+constexpr const char* removed_end = ".removed";  // one that is being removed
 constexpr const char* lock_file = ".lock";
 
 std::string hidden_checkpoint(std::int64_t step, const char* end) {
@@ -44,7 +44,7 @@ Error cannot_write(const fs::path& path, int reason) {
               "name a folder that you may write to");
 }
 
-// The folder's lock. Throws where another run has it.
+// Locks the folder. Throws Error (options, checkpoint.in-use) if another run has the lock.
 FileLock locked(const fs::path& path) try {
   FileLock lock(path / lock_file);
   if (lock.held()) return lock;
@@ -61,7 +61,7 @@ FileLock locked(const fs::path& path) try {
   cannot_use(path, fmt::format("its lock: {}", error.code().message()));
 }
 
-// -1: none.
+// The step in "step-00000100"; -1: no checkpoint's name.
 std::int64_t step_of(std::string_view name) {
   constexpr std::string_view begin = "step-";
   std::int64_t step = -1;
@@ -71,8 +71,8 @@ std::int64_t step_of(std::string_view name) {
   return error == std::errc() && end == name.data() + name.size() ? step : -1;
 }
 
-// What somebody has put there under a checkpoint's name is removed by nobody. A checkpoint that has
-// lost its index has nothing but the files of ranks.
+// Whether a folder with a checkpoint's name may be one: it has an index, or, if the index is lost,
+// nothing but files of ranks. Anything else was put there by somebody and must not be removed.
 bool may_be_checkpoint(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return false;
@@ -85,7 +85,7 @@ bool may_be_checkpoint(const fs::path& folder) {
   return !others;
 }
 
-// Renamed first: half of a checkpoint never has a checkpoint's name.
+// Renames a checkpoint and then removes it, so that half of one never has a checkpoint's name.
 std::error_code remove_as(const fs::path& from, const fs::path& to) {
   std::error_code error, ignored;
   fs::remove_all(to, ignored);
@@ -135,7 +135,8 @@ void sync_folder(const fs::path& folder) {
   if (file < 0) throw cannot_write(folder, errno);
   const int reason = ::fsync(file) == 0 ? 0 : errno;
   ::close(file);
-  if (reason != 0 && reason != EINVAL) throw cannot_write(folder, reason);  // EINVAL: cannot be
+  // EINVAL: the file system cannot sync a folder.
+  if (reason != 0 && reason != EINVAL) throw cannot_write(folder, reason);
 }
 
 CheckpointFolder::CheckpointFolder(const fs::path& path)
@@ -143,7 +144,7 @@ CheckpointFolder::CheckpointFolder(const fs::path& path)
   check_may_write(path, "checkpoint.path");
   const auto refuse = [&](const std::string& why) { cannot_use(path, why); };
   std::error_code error;
-  if (fs::exists(path_ / index_file, error)) {  // what is written in it would not be found there
+  if (fs::exists(path_ / index_file, error)) {  // no checkpoint inside would be found
     throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
                 fmt::format("checkpoint.path: {} is a checkpoint, not a folder of checkpoints",
                             path.string()),
@@ -176,7 +177,7 @@ void CheckpointFolder::lock() {
 
 void CheckpointFolder::hold() {
   std::error_code error;
-  // A folder that is gone gets nothing.
+  // In a folder that is gone there is nothing to lock.
   if (lock_.still_held() || !fs::is_directory(path_, error)) return;
   lock();
 }
@@ -188,7 +189,7 @@ void CheckpointFolder::clear_leftovers() const {
     if (at->path().filename().string().starts_with(".step-")) hidden.push_back(at->path());
   for (const fs::path& path : hidden) {
     const std::string name = path.filename().string();
-    if (name.ends_with(old_end)) {  // killed between two renames
+    if (name.ends_with(old_end)) {  // commit() was killed between two renames
       const fs::path named = path_ / name.substr(1, name.size() - 1 - std::string(old_end).size());
       if (!fs::exists(named, error)) {
         fs::rename(path, named, error);
@@ -216,7 +217,8 @@ void CheckpointFolder::commit(std::int64_t step) {
     fs::remove_all(staged, error);
     return;
   }
-  // Where two names cannot be swapped; clear_leftovers() mends what a kill leaves.
+  // The file system cannot swap names. After a kill between the renames, clear_leftovers() gives
+  // the old checkpoint its name back.
   fs::rename(named, old, error);
   if (!error) fs::rename(staged, named, error);
   if (error) throw cannot_write(named, error.value());

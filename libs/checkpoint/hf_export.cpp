@@ -1,4 +1,5 @@
-// Lays tensors out over files, writes them as they come, and completes the folder.
+// Distributes tensors over files, writes them as they come, and completes the folder; reads and
+// writes config.json.
 #include "checkpoint/hf_export.h"
 
 #include <ATen/core/grad_mode.h>
@@ -31,7 +32,7 @@ bool is_weights(const std::string& name) {
          (shard && name.ends_with(".safetensors"));
 }
 
-// Beside the weights of a model on the hub; none of it depends on them.
+// Files beside a model's weights on the hub that do not depend on the weights.
 constexpr const char* tokenizer_files[] = {
     "tokenizer.json", "tokenizer.model",    "tokenizer_config.json", "special_tokens_map.json",
     "vocab.json",     "merges.txt",         "added_tokens.json",     "chat_template.jinja",
@@ -47,10 +48,10 @@ bool was_exported_by(const std::string& hash, const fs::path& weights) {
   }
 }
 
-// What a folder has of those files that an export writes.
+// Which files that an export writes are in a folder.
 struct Exported {
   bool any = false;
-  bool own = false;  // weights are among them, and that experiment has exported all of them
+  bool own = false;  // there are weights, and this experiment has exported all of them
 };
 
 Exported exported_in(const fs::path& folder, const std::string& hash) {
@@ -65,7 +66,7 @@ Exported exported_in(const fs::path& folder, const std::string& hash) {
     ++weights;
     own += was_exported_by(hash, at->path()) ? 1 : 0;
   }
-  // Nobody knows what lies in a folder that cannot be listed.
+  // A folder that cannot be listed may hold such files.
   found.any = found.any || (error && error != std::errc::no_such_file_or_directory);
   found.own = !error && weights > 0 && own == weights;
   return found;
@@ -97,7 +98,7 @@ HfExport::HfExport(ExportSettings settings, std::vector<WeightSpec> specs, std::
     const WeightSpec& spec = specs_[i];
     by_name_[spec.name] = {&spec, owners[i]};
     ++wanted_[owners[i]];
-    // What counts the load of experts is too fine for two bytes.
+    // The biases that balance the load of experts (optional) are too fine for types of two bytes.
     const at::ScalarType dtype =
         spec.hf.optional ? at::promote_types(settings_.dtype, at::kFloat) : settings_.dtype;
     if (spec.hf.apart) {
@@ -107,7 +108,7 @@ HfExport::HfExport(ExportSettings settings, std::vector<WeightSpec> specs, std::
       }
       continue;
     }
-    if (spec.hf.part > 0) continue;  // the first one stands for all
+    if (spec.hf.part > 0) continue;  // the first part stands for the fused tensor
     std::vector<std::int64_t> shape = spec.stored_shape;
     if (spec.hf.parts > 1) shape[0] *= spec.hf.parts;
     if (spec.hf.transposed && shape.size() == 2) std::swap(shape[0], shape[1]);
@@ -174,10 +175,10 @@ void HfExport::lock() try {
               "name a folder that you may write to");
 }
 
-// Removes the weights of the folder that was there before. What else lies in it goes to the folder
-// that has its place now; if that is not possible, it stays.
+// Removes the weights in the earlier folder (before_). Its other files are moved to the new folder;
+// those that cannot be moved stay.
 void HfExport::remove_earlier() const {
-  // Beside its own weights, of which this export writes no config.json, somebody else has put one.
+  // An export that writes no config.json keeps one that somebody else put beside its own weights.
   const bool config_stays = !lacks().empty() && exported_in(before_, settings_.hash).own;
   std::error_code error;
   std::vector<fs::path> there;
@@ -198,10 +199,10 @@ void HfExport::remove_earlier() const {
 void HfExport::begin() {
   const fs::path& folder = settings_.folder;
   check_may_write(folder, "export");
-  check_may_write(staging_, "export");  // beside the folder, which may be all that may be written
+  check_may_write(staging_, "export");  // the sandbox may allow the folder and nothing beside it
   lock();
   std::error_code error;
-  // A run that was killed in finish() has left it.
+  // A run that was killed in finish() has left the earlier folder under its hidden name.
   if (!fs::exists(folder, error)) fs::rename(before_, folder, error);
   remove_earlier();
   if (fs::exists(before_, error)) {
@@ -224,7 +225,7 @@ void HfExport::begin() {
                             folder.string()),
                 "another folder, or overwrite = true");
   }
-  fs::remove_all(staging_, error);  // of a run that was killed
+  fs::remove_all(staging_, error);  // left by a run that was killed
   fs::create_directories(staging_, error);
   if (error) {
     throw Error(Stage::options, "export.folder", "export",
@@ -239,10 +240,10 @@ void HfExport::take_tokenizer() const {
   const fs::path from = fs::is_directory(settings_.started_from, error)
                             ? settings_.started_from
                             : settings_.started_from.parent_path();
-  if (!fs::exists(from / "config.json", error)) return;  // no folder of a model
+  if (!fs::exists(from / "config.json", error)) return;  // not the folder of a model
   for (const char* name : tokenizer_files) {
     if (!fs::is_regular_file(from / name, error)) continue;
-    check_may_read(from / name, "weights");  // it may be a link
+    check_may_read(from / name, "weights");  // the file may be a link to another folder
     fs::copy_file(from / name, staging_ / name, error);
     if (error) {
       throw Error(Stage::run, "file.write", "export",
@@ -279,7 +280,7 @@ void HfExport::finish() {
     write_text(staging_ / "config.json", hf_config_text(*config_, settings_.dtype, earlier));
   }
   take_tokenizer();
-  // What was there goes once the new one has its place.
+  // The earlier folder goes only once the new one has its place.
   begun_ = false;
   const fs::path& folder = settings_.folder;
   std::error_code error, ignored;
@@ -354,8 +355,8 @@ namespace {
 
 constexpr std::uintmax_t most_config_bytes = 10'000'000;
 
-// Keys that change what a model of any kind computes, with the value that changes nothing. A model
-// that has one of them compares it among its own.
+// Keys of config.json that change what a model computes, each with the value that changes nothing.
+// A model whose HfConfig has such a key compares it there instead.
 const std::pair<const char*, Json> not_computed[] = {{"quantization_config", nullptr},
                                                      {"rope_scaling.factor", 1.0},
                                                      {"rope_parameters.factor", 1.0},
@@ -380,7 +381,7 @@ const std::pair<const char*, Json> not_computed[] = {{"quantization_config", nul
                                                      {"is_encoder_decoder", false},
                                                      {"is_causal", true}};
 
-// "rope_parameters.rope_theta" in its table; null where it is not there.
+// The value of a key, where "rope_parameters.rope_theta" is a key in a table; null: there is none.
 const Json* find(const Json& config, const std::string& name) {
   const std::size_t dot = name.find('.');
   const auto found = config.find(name.substr(0, dot));
@@ -448,7 +449,7 @@ fs::path config_beside(const fs::path& weights) {
   return fs::exists(fs::symlink_status(file, error)) ? file : fs::path();
 }
 
-// Models whose layers are of several kinds, each with its own attention and its own rotary table.
+// Refuses models whose layers are of several kinds, each with its own attention and rotary table.
 template <class Refuse>
 static void refuse_layers_of_kinds(const Json& theirs, const Refuse& refuse) {
   const char* hint = "layers of several kinds are not computed";
@@ -463,8 +464,8 @@ static void refuse_layers_of_kinds(const Json& theirs, const Refuse& refuse) {
     if (one.is_object()) return refuse("rope_parameters has a table for each kind of layer", hint);
 }
 
-// The model_type, or "" and a refusal where it is none of the model's. transformers takes no file
-// without one either.
+// The model_type of a config.json; if it is missing or not one of the model's, refuses and returns
+// "". transformers takes no file without one either.
 template <class Refuse>
 static std::string type_of(const Json& theirs, const std::string& model, const HfConfig& config,
                            const Refuse& refuse) {
@@ -508,7 +509,7 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
                  fmt::format("weights: {}: {}", file.string(), what), hint);
   };
   const std::string its_type = type_of(theirs, model, config, refuse);
-  if (its_type.empty()) return;  // its keys mean other things
+  if (its_type.empty()) return;  // keys of another type mean other things
   const Json absent_of_type = config.absent.value(its_type, Json::object());
   for (const HfKey& key : config.keys) {
     const auto differs = [&](const std::string& value, const Json& wanted) {
@@ -522,7 +523,7 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
              fmt::format("{} = {}", key.option, wanted.is_null() ? "nil" : json_text(wanted)));
     };
     bool there = false;
-    for (const std::string& name : key.names) {  // all of them: one may contradict another
+    for (const std::string& name : key.names) {  // look at all names: one may contradict another
       const Json* said = find(theirs, name);
       there = there || said != nullptr;
       if (said == nullptr || fits(key, *said)) continue;
@@ -565,13 +566,13 @@ std::string hf_config_text(const HfConfig& config, at::ScalarType dtype, const f
     text[id] = before.is_object() && before.contains(id) ? before[id] : Json();
   text["use_cache"] = true;
   text["dtype"] = name_of(dtype);
-  text["torch_dtype"] = name_of(dtype);  // its name before version 5
+  text["torch_dtype"] = name_of(dtype);  // the key's name before version 5 of transformers
   return text.dump(2) + "\n";
 }
 
 namespace {
 
-// A bucket's numbers, gathered from their shards.
+// The flat tensor that the optimizer updates for a bucket, gathered from its shards.
 at::Tensor whole_bucket(RankRun& executor, const Bucket& bucket) {
   const int slot = bucket.flat.updated();
   at::Tensor part = executor.kept(slot).to(executor.device()).contiguous();

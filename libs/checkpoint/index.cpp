@@ -1,4 +1,4 @@
-// Writes the index of a checkpoint as JSON and reads it back, trusting nothing that it says.
+// Writes the index of a checkpoint as JSON, and reads it back without trusting anything in it.
 #include "checkpoint/index.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// Sorted by key, unlike Json: the same index has the same text, and with it the same checksum.
+// JSON sorted by key, unlike Json, so that the same index has the same text and checksum.
 using SortedIndex = nlohmann::json;
 
 [[noreturn]] void broken_index(const std::string& what) {
@@ -29,7 +29,7 @@ SortedIndex json_of(const StoredTensor& tensor) {
   return {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"slices", slices}};
 }
 
-// Whole numbers alone: a number of another kind would be cut to one, and may be too large for it.
+// Accepts integers only: nlohmann would convert another number, which may be too large.
 std::int64_t whole_in(const SortedIndex& json) {
   const bool fits = json.is_number_integer() &&
                     (!json.is_number_unsigned() || json.get<std::uint64_t>() <= INT64_MAX);

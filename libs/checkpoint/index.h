@@ -1,5 +1,5 @@
-// The index of a checkpoint: which slice of which tensor lies in which file, and all that a run
-// goes on from beside its tensors.
+// The index of a checkpoint: which slice of which tensor lies in which file, and everything else
+// that a run needs to resume.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct StoredSlice {
 
 // A tensor of the whole run: "parameters/NAME", "optimizer/STATE/NAME".
 struct StoredTensor {
-  std::string dtype;  // as safetensors writes it
+  std::string dtype;  // the name of the dtype in safetensors: "F32"
   std::vector<std::int64_t> shape;
   std::vector<StoredSlice> slices;
 };
@@ -34,30 +34,31 @@ struct StoredFile {
 };
 
 struct CheckpointIndex {
-  std::int64_t step = 0;    // steps that are done: the next one's number
-  std::int64_t sample = 0;  // the first of the data that no step has had
-  std::int64_t tokens = 0;  // that the steps have had
+  std::int64_t step = 0;    // number of steps done, the index of the next step
+  std::int64_t sample = 0;  // index of the first sample of the data that no step has used
+  std::int64_t tokens = 0;  // number of tokens that the steps have used
   std::string created, version;
-  std::string name, hash;  // the experiment's
-  std::string started_by;  // the same in all starts by one `run --max-restarts`; empty: by none
-  std::string mix;         // that wrote it: what lies by ranks is of use to that alone
+  std::string name, hash;  // name and hash of the experiment
+  std::string
+      started_by;   // the same for all starts by one `run --max-restarts`; empty: no such run
+  std::string mix;  // describes the plan that wrote it; only that plan can use `own`
   int ranks = 1;
-  // What its planner chose where the script left it open: "layers" of stages, and what "recompute"
-  // each of them has (Plan::description). A resumed run chooses anew: any reads the tensors.
+  // The planner's choices where the script left them open: the "layers" of stages, and the
+  // "recompute" of each stage (Plan::description). A resumed run may choose otherwise.
   Json chosen = Json::object();
-  Json settings = Json::object();  // what another run must have alike (settings.h)
+  Json settings = Json::object();  // settings that a resumed run must share (settings.h)
   LossScalerState loss_scaler;
-  bool scaled = false;              // whether there was a loss scale
-  std::map<int, StoredFile> files;  // by rank; those that write nothing have none
+  bool scaled = false;              // the run had a loss scale
+  std::map<int, StoredFile> files;  // by rank; ranks that write nothing have none
   std::map<std::string, StoredTensor> tensors;
   std::map<int, std::vector<std::string>>
-      own;  // of each rank's file: what is the rank's own (hooks)
+      own;  // by rank: tensors in its file that are no slices (state of hooks, history)
 
-  std::int64_t bytes() const;  // of all files
+  std::int64_t bytes() const;  // total size of all files
 
-  // With a checksum over all of it.
+  // The index as JSON, with a checksum.
   std::string text() const;
-  // Throws Error (options, checkpoint.broken) that says what is wrong with the text: no JSON,
+  // Parses text(). Throws Error (options, checkpoint.broken) that says what is wrong: no JSON,
   // another format, a wrong checksum, slices that do not make up their tensor.
   static CheckpointIndex read(const std::string& text);
 };

@@ -1,5 +1,5 @@
-// Finds for each flat slot of a rank which elements of which parameters it holds, and whether the
-// rank is the one that writes them.
+// Finds which elements of which parameters each flat slot of a rank holds, and whether the rank is
+// the one that writes them to a checkpoint.
 #include <algorithm>
 
 #include "checkpoint/checkpoint.h"
@@ -9,8 +9,8 @@
 namespace mw {
 namespace {
 
-// Ranks that differ on atoms which cut neither the parameter nor the slot keep the same; so do the
-// stages that share a bucket.
+// Whether the rank is the first of those that keep the same elements: ranks that differ only on
+// atoms which cut neither the parameter nor the slot, and stages that share a bucket.
 bool is_first_of_replicas(const RankView& rank, const Bucket& bucket,
                           const ProgramParameter& parameter, const Slot& slot) {
   const Program& program = rank.program();
@@ -22,8 +22,8 @@ bool is_first_of_replicas(const RankView& rank, const Bucket& bucket,
   return true;
 }
 
-// What the rank keeps of the parameter's matrices, whole. Of the ranks that keep the same, the one
-// that updates the parameter's first element writes it.
+// A parameter's whole matrix state on a rank. Of the ranks that keep it, the one that updates the
+// parameter's first element writes it.
 KeptSlice of_matrix(const RankView& rank, const Bucket& bucket, int parameter, std::size_t which) {
   const Program& program = rank.program();
   const ProgramParameter& p = program.parameters[parameter];

@@ -18,8 +18,8 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t read_at_a_time = 1 << 20;  // elements of a parameter
-constexpr std::int64_t alignment = 64;            // bytes, of copies in the buffer
+constexpr std::int64_t read_at_a_time = 1 << 20;  // elements of a parameter read at a time
+constexpr std::int64_t alignment = 64;            // bytes to which copies in the buffer are aligned
 constexpr std::int64_t past_columns = 6, evaluation_columns = 3;
 
 std::string hook_tensor(int bucket, std::size_t which) {
@@ -46,8 +46,8 @@ Checkpoints::Checkpoints(const RunSetup& run, Setup setup) : run_(run), setup_(s
   writer.folder = setup_.folder;
   writer.keep = setup_.keep;
   writer.stale = setup_.stale;
-  // Ranks of this process wait meanwhile for room for the next one, and others for them: that must
-  // end before those give up.
+  // Meanwhile ranks of this process may wait for room for the next checkpoint, and other ranks for
+  // them. The writer must give up before those ranks time out.
   writer.patience = std::chrono::duration<double>(run_.timeout) / 2;
   writer_ = std::make_unique<CheckpointWriter>(std::move(writer));
 }
@@ -97,11 +97,11 @@ void Checkpoints::load(RankRun& executor, Rank& rank) const {
   load_hooks(executor);
   if (!setup_.from->index().scaled) return;
   LossScalerState state = setup_.from->index().loss_scaler;
-  if (!executor.scaler().active()) state.scale = 1;  // steps that were left out still count
+  if (!executor.scaler().active()) state.scale = 1;  // keeps the count of steps left out
   executor.scaler().go_on_from(state);
 }
 
-// As they are filled at the start of a run: whole or as a shard, and masters beside them.
+// Fills parameters as at the start of a run: whole or the rank's shard, and their masters.
 void Checkpoints::load_parameters(RankRun& executor, const Rank& rank) const {
   const Program& program = executor.program();
   const auto type = scalar_type(program.optimizer_dtype);
@@ -111,7 +111,7 @@ void Checkpoints::load_parameters(RankRun& executor, const Rank& rank) const {
     const FlatSlots& flat = executor.bucket_of(parameter).flat;
     const Range all = rank.view->place(parameter);
     Range part = rank.view->part(flat.stored);
-    if (executor.kept(flat.parameters).defined()) part = all;  // whole
+    if (executor.kept(flat.parameters).defined()) part = all;  // the rank keeps them whole
     const std::int64_t begin = std::max(part.offset, all.offset) - all.offset;
     const std::int64_t end = std::min(part.offset + part.size, all.offset + all.size) - all.offset;
     for (std::int64_t at = begin; at < end; at += read_at_a_time) {
@@ -123,7 +123,8 @@ void Checkpoints::load_parameters(RankRun& executor, const Rank& rank) const {
   }
 }
 
-// The mix is the same by name; a hook that keeps something else has another version.
+// The error for a hook whose state does not match: the plan is the same by name, so the hook is of
+// another version.
 Error Checkpoints::of_another_hook(int bucket, std::size_t which, const at::Tensor& there,
                                    const at::Tensor& here) const {
   const auto shape = [](const at::Tensor& tensor) {
@@ -211,10 +212,11 @@ void Checkpoints::step(RankRun& executor, StepEnd& end) {
   writer_->hand_over(done, executor.rank(), std::move(pieces), std::move(about));
 }
 
-// Into memory that no ledger knows: it is the process', not the step's.
+// Copies what the rank writes into memory that no ledger counts, since it belongs to the process
+// and not to a step.
 std::vector<StoredPiece> Checkpoints::copies(RankRun& executor, Rank& rank) const {
-  executor.await_updates();                              // on ranks that write nothing too
-  std::vector<std::pair<StoredPiece, at::Tensor>> from;  // and what it is a copy of
+  executor.await_updates();  // collective: also on ranks that write nothing
+  std::vector<std::pair<StoredPiece, at::Tensor>> from;  // each piece, and the tensor to copy
   for (const KeptSlice& kept : rank.kept) {
     if (!kept.writes) continue;
     from.emplace_back(StoredPiece{kept.tensor, {}, kept.shape, kept.slice},
@@ -248,7 +250,7 @@ std::vector<StoredPiece> Checkpoints::copies(RankRun& executor, Rank& rank) cons
 
 std::vector<StoredPiece> Checkpoints::history() const {
   std::vector<StoredPiece> pieces;
-  // Not ATen's memory: a ledger would miss that the writer's thread lets it go.
+  // Not allocated by ATen, as a ledger would miss that the writer's thread frees it.
   const auto table = [&](const char* name, std::size_t rows, std::int64_t columns) {
     const auto size = rows * static_cast<std::size_t>(columns);
     const std::shared_ptr<double[]> values =

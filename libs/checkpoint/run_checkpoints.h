@@ -1,5 +1,5 @@
-// The checkpoints of a run: what its ranks take from one before the first step, and write after
-// others.
+// The checkpoints of a run: fills its ranks from one before the first step, and writes others after
+// steps.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@
 
 namespace mw {
 
-// A parameter's numbers, or a state of the optimizer for it, as far as a rank keeps it.
+// The slice of a parameter, or of an optimizer state of a parameter, that a rank keeps.
 struct KeptSlice {
-  std::string tensor;               // its name in a checkpoint
-  std::vector<std::int64_t> shape;  // of all of it
+  std::string tensor;               // the tensor's name in a checkpoint
+  std::vector<std::int64_t> shape;  // shape of the whole tensor
   Slice slice;                      // never empty
-  int slot = -1;                    // the flat slot that has it ...
-  std::int64_t first = 0;           // the slice begins at this element
-  bool writes = false;              // of the ranks that keep the same, it is the first
+  int slot = -1;                    // the flat slot that holds the slice
+  std::int64_t first = 0;           // the slice's first element in the slot
+  bool writes = false;              // this rank writes it for all ranks that keep the same slice
 };
 
-// In the order of slots and of what lies in them. Numbers are those that the optimizer updates:
-// masters where there are such.
+// All slices that a rank keeps, in the order of slots and within them. Parameters are the numbers
+// that the optimizer updates: the masters, where there are any.
 std::vector<KeptSlice> kept_slices(const RankView& rank);
 
-// A parameter's place: its shape, and the box of it that the rank computes with or has a shard of.
+// A parameter's shape, and the box of it that the rank computes with, or of which it has a shard.
 struct ParameterPlace {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -40,10 +40,10 @@ struct ParameterPlace {
 };
 ParameterPlace place_of(const RankView& rank, int parameter);
 
-// CheckpointIndex::chosen of a plan.
+// The value of CheckpointIndex::chosen for a plan.
 Json chosen_of(const Plan& plan);
 
-// A step that is done, as a checkpoint remembers it.
+// What a checkpoint remembers of a step that is done.
 struct PastStep {
   double seconds = 0, loss = 0, grad_norm = 0, lr = 0, loss_scale = 1;
   bool left_out = false;
@@ -53,8 +53,8 @@ struct PastEvaluation {
   double loss = 0, seconds = 0;
 };
 
-// What has come of a checkpoint, and how long rank 0's steps waited for it: for the copy, and for
-// the one before if that was still under way.
+// The outcome of writing a checkpoint. `waited`: seconds that rank 0's steps waited for its copy,
+// and for the checkpoint before it if that was still being written.
 struct CheckpointReport {
   CheckpointNews news;
   double waited = 0;
@@ -63,55 +63,56 @@ struct CheckpointReport {
 class Checkpoints : public RunObserver {
  public:
   struct Setup {
-    std::shared_ptr<const Checkpoint> from;    // null: the run begins anew
+    std::shared_ptr<const Checkpoint> from;    // resumed from; null: the run begins anew
     std::shared_ptr<CheckpointFolder> folder;  // null: nothing is written, or by another process
-    std::vector<std::int64_t> stale;           // CheckpointWriter::Setup
-    Json settings;                             // CheckpointIndex
-    std::string name, hash, started_by;        // likewise
-    std::string path;                          // of the folder
+    std::vector<std::int64_t> stale;           // steps of checkpoints that go once one is complete
+    Json settings;                             // value of CheckpointIndex::settings
+    std::string name, hash, started_by;        // values of the fields in CheckpointIndex
+    std::string path;                          // the folder of checkpoints
     std::string mark;                          // CheckpointFolder::mark() of the first process
-    std::int64_t every = 0;                    // steps; 0: at the end alone
-    std::int64_t keep = 0;                     // of the newest; 0: all
+    std::int64_t every = 0;                    // steps from one to the next; 0: only at the end
+    std::int64_t keep = 0;                     // number of newest checkpoints kept; 0: all
     std::vector<int> here;                     // ranks of this process
     bool writes = false;
   };
-  // The run outlives this.
+  // The object refers to `run`, which must outlive it.
   Checkpoints(const RunSetup& run, Setup setup);
   ~Checkpoints() override;
 
-  // The step that the run begins with; those before, oldest first; evaluations after them.
+  // The step that the run begins with; the steps before it, oldest first; evaluations after those.
   std::int64_t first_step() const { return first_step_; }
   const std::vector<PastStep>& past() const { return past_; }
   const std::vector<PastEvaluation>& past_evaluations() const { return past_evaluations_; }
-  // What was not taken from the checkpoint, for people; empty: nothing.
+  // A text for people: what was not taken over from the checkpoint; empty: all was.
   std::string left_behind() const;
 
-  // Fills what the rank keeps.
+  // Fills the rank's parameters and states from the checkpoint, if there is one.
   void begin(RankRun& executor) override;
-  // Remembers the step and, if a checkpoint follows it, copies what the rank keeps.
+  // Remembers the step. If a checkpoint is due after it, copies what the rank keeps.
   void step(RankRun& executor, StepEnd& end) override;
   std::string name() const override { return "checkpoint"; }
-  // What rank 0 does before it copies, so that whatever else is kept of the steps is no less.
+  // Rank 0 calls the function before it copies, so that other records of the steps are saved too.
   void before_copies(std::function<void()> call) { before_ = std::move(call); }
-  // Notes, on rank 0 and before step(), a step that is done, and an evaluation after it.
+  // Called on rank 0: notes a step that is done, and an evaluation after it.
   void note(const PastStep& step);
   void note(const PastEvaluation& evaluation);
 
   // The checkpoint that the run went on from; null: it began anew.
   const Checkpoint* from() const { return setup_.from.get(); }
-  // Waits for what is under way; from any thread, when no rank runs.
+  // Waits for the checkpoint that is being written. Any thread may call it when no rank runs.
   void complete();
-  // The same of a run that failed: what not all ranks have given is dropped.
+  // Ends writing after a run that failed: a checkpoint that not all ranks have handed over is
+  // dropped.
   void break_off();
-  // Since the last call.
+  // What has come of checkpoints since the last call.
   std::vector<CheckpointReport> reports();
 
-  // About the bytes of a checkpoint of this plan.
+  // The approximate size in bytes of a checkpoint of this plan.
   static std::int64_t bytes_of(const Plan& plan);
 
  private:
   bool due(const StepEnd& end) const;
-  // What a rank copies from, and to: a buffer of its own, the same each time.
+  // The slices that a rank copies, and the buffer for the copies, reused each time.
   struct Rank {
     std::unique_ptr<RankView> view;
     std::vector<KeptSlice> kept;
@@ -133,9 +134,9 @@ class Checkpoints : public RunObserver {
   std::function<void()> before_;
   const Setup setup_;
   std::int64_t first_step_ = 0;
-  std::vector<PastStep> past_;  // rank 0's to write, once the ranks run
+  std::vector<PastStep> past_;  // only rank 0 writes to it once the ranks run
   std::vector<PastEvaluation> past_evaluations_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::map<int, Rank> ranks_;
   std::map<std::int64_t, double> waited_;
   std::vector<CheckpointReport> reports_;

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Not mw::Json: that looks names up one by one, and a hostile header may have millions.
+// Not mw::Json, whose look-up of a name is linear: a hostile header may have millions of names.
 using SortedJson = nlohmann::json;
 
 constexpr std::int64_t length_bytes = 8, most_header_bytes = 100'000'000;
@@ -49,7 +49,7 @@ const DtypeInfo* find_dtype(at::ScalarType type) {
   return nullptr;
 }
 
-// The product of the shape and the dtype's size; nothing if a size is negative or it overflows.
+// The bytes of a tensor; nothing if a size is negative or the product overflows.
 std::optional<std::int64_t> bytes_of(const std::vector<std::int64_t>& shape, std::int64_t element) {
   std::int64_t bytes = element;
   for (const std::int64_t size : shape)
@@ -57,7 +57,7 @@ std::optional<std::int64_t> bytes_of(const std::vector<std::int64_t>& shape, std
   return bytes;
 }
 
-// A whole number of 0 or more that fits; JSON has only "number".
+// Reads an integer of 0 or more that fits into 64 bits. False: the JSON is none.
 bool read_count(const SortedJson& json, std::int64_t& out) {
   if (!json.is_number_unsigned() || json.get<std::uint64_t>() > INT64_MAX) return false;
   out = json.get<std::int64_t>();
@@ -78,9 +78,9 @@ bool read_entry(const SortedJson& json, SafetensorsEntry& entry) {
   return read_count(offsets[0], entry.begin) && read_count(offsets[1], entry.end);
 }
 
-// Looks at a header's text before it is read, in one pass: whether a name is there twice, of which
-// the reader would keep the last, and whether something is nested deeper than a tensor's shape. The
-// reader's own callback could tell both, but takes a time that grows with the square of the names.
+// Checks a header's text in one pass before it is parsed: whether a name is there twice, of which
+// the parser would keep the last, and whether anything is nested deeper than a tensor's shape. The
+// parser's own callback could tell both, but in time that grows with the square of the names.
 class HeaderWatch : public nlohmann::json_sax<SortedJson> {
  public:
   std::string twice;
@@ -106,7 +106,7 @@ class HeaderWatch : public nlohmann::json_sax<SortedJson> {
   }
 
  private:
-  static constexpr int deepest = 3;  // the table, a tensor, its shape
+  static constexpr int deepest = 3;  // levels: the table, a tensor, its shape
 
   bool begin() {
     too_deep = too_deep || ++open_ > deepest;
@@ -146,7 +146,7 @@ void SafetensorsFile::read_header() {
     refuse("safetensors.size",
            fmt::format("it has {} bytes, the header's length alone takes 8", file_->size()));
   std::uint64_t length = 0;
-  std::memcpy(&length, file_->data(), sizeof length);  // both are little-endian
+  std::memcpy(&length, file_->data(), sizeof length);  // the file and the host are little-endian
   const std::int64_t room = std::min(file_->size() - length_bytes, most_header_bytes);
   if (length > static_cast<std::uint64_t>(room))
     refuse("safetensors.size",
@@ -199,7 +199,7 @@ void SafetensorsFile::read_header() {
   check_ranges(data_begin);
 }
 
-// The format asks that the tensors cover the data without holes; so they do not overlap either.
+// Checks that the tensors cover the data without holes or overlaps, as the format demands.
 void SafetensorsFile::check_ranges(std::int64_t data_begin) const {
   std::vector<std::pair<const std::string*, const SafetensorsEntry*>> order;
   for (const auto& [name, entry] : entries_) order.emplace_back(&name, &entry);
@@ -229,7 +229,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
                             name, entry.dtype));
   }
   auto* data = const_cast<std::uint8_t*>(file_->data() + entry.begin);
-  // Nothing in the format aligns the data; kernels expect elements to be.
+  // The format does not align the data, but kernels expect aligned elements.
   if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(dtype.bytes) == 0)
     return at::from_blob(data, entry.shape, *dtype.type);
   at::Tensor copy = at::empty(entry.shape, *dtype.type);

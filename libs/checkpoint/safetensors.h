@@ -1,6 +1,6 @@
-// The safetensors format: a little-endian u64 header length, a JSON header, then the tensors'
-// bytes. The header is not trusted: what it says is checked against the file before anything is
-// read.
+// Reads and writes the safetensors format: a little-endian u64 header length, a JSON header, then
+// the tensors' bytes. The header is not trusted: all that it says is checked against the file
+// before any tensor is read.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ class MappedFile;
 struct SafetensorsEntry {
   std::string dtype;  // as the format writes it: "F32", "BF16", ...
   std::vector<std::int64_t> shape;
-  std::int64_t begin = 0, end = 0;  // bytes of the file
+  std::int64_t begin = 0, end = 0;  // the range of the tensor's bytes in the file
 };
 
 // One file, mapped read-only; thread-safe once opened.
@@ -39,7 +39,7 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return path_; }
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // The tensor over the mapped bytes (do not write to it; it lives as long as this file). Throws
+  // A tensor over the mapped bytes: do not write to it, and do not use it after this object. Throws
   // std::out_of_range for an unknown name and Error (options) for a dtype that ATen has not.
   at::Tensor tensor(const std::string& name) const;
   // After reading tensors: throws Error (run) if the file was cut off meanwhile.
@@ -56,11 +56,11 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// What the format calls a dtype, "F32"; empty where it has none.
+// The format's name of a dtype, "F32"; empty: the format has no such dtype.
 std::string safetensors_dtype(at::ScalarType type);
 
-// A file that is written tensor by tensor, in any order: under a temporary name beside `path`,
-// which it gets once it is complete.
+// Writes a file tensor by tensor, in any order, under a temporary name beside `path`. The file gets
+// its name once it is complete.
 class SafetensorsWriter {
  public:
   struct Entry {
@@ -75,21 +75,22 @@ class SafetensorsWriter {
   // created (file.write), another dtype, a name twice (safetensors.twice).
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<Entry>& entries,
                     const std::map<std::string, std::string>& metadata = {});
-  ~SafetensorsWriter();  // takes away what is not finished
+  ~SafetensorsWriter();  // removes a file that is not finished
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // One of the entries, of its shape; converts to its dtype. Throws Error (run).
+  // Writes one of the entries. `tensor` has the entry's shape and is converted to its dtype. Throws
+  // Error (run).
   void write(const std::string& name, const at::Tensor& tensor);
   bool complete() const;  // all entries are written
-  // Once they are: brings them to the disk and gives the file its name. Throws Error
-  // (run), and std::logic_error if one is missing.
+  // Once all entries are written: waits until they are on the disk, and gives the file its name.
+  // Throws Error (run), and std::logic_error if an entry is missing.
   void finish();
 
  private:
   struct Place {
     Entry entry;
-    std::int64_t begin = 0;  // byte of the file
+    std::int64_t begin = 0;  // offset in the file, in bytes
     bool written = false;
   };
   [[noreturn]] void fail(const char* what, int reason);
@@ -100,7 +101,7 @@ class SafetensorsWriter {
   int out_ = -1;
 };
 
-// All of it at once.
+// Writes a whole file. Throws as SafetensorsWriter does.
 void write_safetensors(const std::filesystem::path& path,
                        const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

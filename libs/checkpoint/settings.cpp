@@ -1,4 +1,4 @@
-// Compares the settings of two experiments, key by key, for people.
+// Compares the settings of two experiments key by key, and writes the differences as text.
 #include "checkpoint/settings.h"
 
 #include <fmt/format.h>
@@ -65,7 +65,7 @@ std::vector<std::string> differences(const Json& there, const Json& here) {
   };
   Json known = here, kept = there;
   if (notes_content(here) && !notes_content(there)) known["data"].erase("content");
-  // A file has many names: what is in the files says whether the data are the same.
+  // A file may have many paths, so its content decides whether the data are the same.
   if (notes_content(here) && notes_content(there))
     for (Json* settings : {&known, &kept}) (*settings)["data"].erase("path");
   for (Json* settings : {&known, &kept}) settings->erase(model_ops);

@@ -1,4 +1,5 @@
-// Takes slices of tensors apart into boxes, and copies what two of them have in common.
+// Splits slices of tensors into boxes, and copies the elements that two lists of boxes have in
+// common.
 #include "checkpoint/slices.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ class Splitter {
   std::vector<BoxAt> boxes;
 
  private:
-  // Elements [begin, end) of the part that has row_[0 … dim) fixed.
+  // Adds boxes for elements [begin, end) of the part in which indices 0 to dim - 1 are those of
+  // row_.
   void add(std::size_t dim, std::int64_t begin, std::int64_t end) {
     if (begin >= end) return;
     if (dim == box_.sizes.size()) {

@@ -52,8 +52,8 @@ bool joins_to(const Shape& fine, at::IntArrayRef coarse) {
   return i == fine.size();
 }
 
-// The file's tensor turned to the parameter's orientation, its part taken; nothing if the sizes do
-// not allow that.
+// The parameter's part of a stored tensor, transposed to the parameter's orientation; nothing if
+// the sizes do not allow that.
 std::optional<at::Tensor> oriented(const at::Tensor& stored, const HfName& hf) {
   at::Tensor tensor = stored;
   if (hf.transposed && tensor.dim() == 2) tensor = tensor.t();
@@ -76,7 +76,7 @@ std::vector<WeightSpec> with_entries(const std::vector<WeightSpec>& specs) {
   return all;
 }
 
-// Lists of names can be long: the first few, then how many more.
+// The first few names of a list, which may be long, and the number of the others.
 std::string list_of(const std::vector<std::string>& names, const char* between = ", ") {
   constexpr std::size_t shown = 6;
   const std::vector<std::string> first(names.begin(),
@@ -90,13 +90,13 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// Why a table or a mask that some checkpoints carry is not what the model computes; empty: it is,
-// and nothing if the name is of none.
+// Why a buffer (rotary angles or a mask), which some checkpoints store, is not what the model
+// computes; empty: it is; nothing: the name is not that of a buffer.
 std::optional<std::string> wrong_buffer(const std::string& name, const SafetensorsFile& file,
                                         const Rotary& rotary) {
   const bool angles_of_rotary = ends_with(name, ".inv_freq"),
              hidden_score = ends_with(name, ".attn.masked_bias");
-  // Nothing else is read: a head alone can have gigabytes.
+  // Other tensors are not read, as a head alone may have gigabytes.
   if (!angles_of_rotary && !hidden_score && !ends_with(name, ".attn.bias")) return std::nullopt;
   const at::Tensor stored = file.tensor(name), own = stored.to(at::kDouble);
   if (angles_of_rotary) {
@@ -119,11 +119,10 @@ std::optional<std::string> wrong_buffer(const std::string& name, const Safetenso
   return causal ? "" : "it is not the mask of ones on and below the diagonal that the model has";
 }
 
-// The files of a checkpoint, and what its index says, where it has one.
 struct CheckpointFiles {
   std::vector<fs::path> files;
-  fs::path index = {};                           // empty: there is none
-  std::map<std::string, fs::path> file_of = {};  // by the index, of each tensor
+  fs::path index = {};                           // path of the index; empty: there is none
+  std::map<std::string, fs::path> file_of = {};  // by tensor: its file, as the index says
 };
 
 constexpr const char* of_one_download =
@@ -150,7 +149,7 @@ CheckpointFiles files_of_index(const fs::path& index) {
     if (!file.is_string() || file.get<std::string>().empty())
       refuse("weights.index", fmt::format("says no file for \"{}\"", name));
     const fs::path path = file.get<std::string>();
-    // An index that points elsewhere than beside itself is broken or means no good.
+    // An index that points outside its own folder is broken or malicious.
     if (path.has_parent_path() || path == ".." || path == ".")
       refuse("weights.outside", fmt::format("points outside its folder: \"{}\"", path.string()));
     checkpoint.file_of.emplace(name, index.parent_path() / path);
@@ -233,7 +232,7 @@ CheckpointFiles files_of(const fs::path& path) {
 
 double largest_of(const at::Tensor& numbers) {
   if (numbers.numel() == 0) return 0;
-  const auto [least, most] = at::aminmax(numbers);  // a NaN comes through
+  const auto [least, most] = at::aminmax(numbers);  // both are NaN if any element is
   const double low = std::abs(least.item<double>()), high = std::abs(most.item<double>());
   return std::isnan(low) || low > high ? low : high;
 }
@@ -324,7 +323,7 @@ const std::string* Weights::resolve(const std::string& name) const {
   return nullptr;
 }
 
-// transformers writes a head that is the embedding once more; it has the same bits then.
+// transformers may store a tied head as a copy of the embedding, with the same bits.
 bool Weights::is_embedding(const std::string& name, const std::set<std::string>& used) const {
   return std::ranges::any_of(used, [&](const std::string& other) {
     if (!ends_with(other, "embed_tokens.weight") && !ends_with(other, "wte.weight")) return false;
@@ -425,7 +424,7 @@ void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges, con
   if (!name)
     throw Error(Stage::options, "weights.missing", "weights",
                 fmt::format("weights: \"{}\" is missing in {}", spec.hf.name, path_.string()));
-  // Splitting dims is a view for any strides, so this never copies the whole tensor.
+  // Splitting dims is a view for any strides, so view() never copies the whole tensor.
   at::Tensor slice = oriented(where_.at(*name)->tensor(*name), spec.hf).value().view(spec.shape);
   for (std::size_t dim = 0; dim < ranges.size(); ++dim)
     slice = slice.narrow(static_cast<std::int64_t>(dim), ranges[dim].offset, ranges[dim].size);

@@ -1,5 +1,5 @@
-// Parameters to and from Hugging Face checkpoints: names, fused and transposed tensors, slices
-// (hf_export.h writes them).
+// Reads parameters from Hugging Face checkpoints: names, fused and transposed tensors, slices.
+// hf_export.h writes such checkpoints.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,28 +17,28 @@
 
 namespace mw {
 
-// A parameter and where it lies in a checkpoint. A tensor of the file may be flatter than the
-// parameter (heads and head_dim are one dim there): its shape, after transposing and taking the
-// part, must come from `shape` by joining adjacent dims.
+// A parameter, and how a checkpoint stores it. The stored tensor may have fewer dims than the
+// parameter (heads and head_dim as one): after transposing it and taking the part, its shape must
+// follow from `shape` by joining adjacent dims.
 struct WeightSpec {
-  std::string name;  // of the parameter
+  std::string name;  // the parameter's name in the model
   HfName hf;
-  std::vector<std::int64_t> shape;  // global
-  // In a checkpoint: the width of a head joined to the heads before it. Of the part, before it is
-  // transposed.
+  std::vector<std::int64_t> shape;  // global shape of the parameter
+  // The shape that an export stores, with heads and head_dim joined; of one part where several are
+  // fused, and before transposing.
   std::vector<std::int64_t> stored_shape = {};
 };
 std::vector<WeightSpec> weight_specs(const Graph& graph);
 
-// The rotary angles of a model, to which tables of them in a checkpoint are held.
+// The rotary angles of a model, with which tables of angles in a checkpoint are compared.
 struct Rotary {
   double theta = 0;        // 0: the model does not say
-  std::int64_t width = 0;  // dims that are turned
+  std::int64_t width = 0;  // number of dims of a head that are rotated
 };
 
-// A safetensors file, or a folder with model.safetensors, else with model.safetensors.index.json,
-// as transformers has it (or one *.safetensors file). Thread-safe once opened: ranks load their
-// slices at the same time.
+// The weights of a safetensors file, or of a folder as transformers has it: with model.safetensors,
+// else with model.safetensors.index.json, else with one *.safetensors file. Thread-safe once
+// opened: ranks load their slices at the same time.
 class Weights {
  public:
   // Throws Error (options) naming `path`: missing, not valid, an index whose files are not there or
@@ -60,15 +60,16 @@ class Weights {
             at::ScalarType computed = at::kDouble) const;
 
  private:
-  // Tensors that no parameter takes.
+  // Adds a problem for tensors that no parameter takes.
   void check_others(const std::set<std::string>& used, const Rotary& rotary,
                     Problems& problems) const;
-  // Holds what an index says to the tensors that its files have.
+  // Throws Error (options) if the index and the tensors of its files differ.
   void check_index(const std::filesystem::path& index,
                    const std::map<std::string, std::filesystem::path>& file_of) const;
-  // Whether a tensor of this name is the embedding once more.
+  // Whether the tensor of this name has the same bits as the embedding.
   bool is_embedding(const std::string& name, const std::set<std::string>& used) const;
-  // The file's name for it, which may have, or lack, a leading "model." or "transformer.".
+  // The name that a tensor has in the files, where it may have, or lack, a leading "model." or
+  // "transformer."; null: there is no such tensor.
   const std::string* resolve(const std::string& name) const;
 
   std::filesystem::path path_;
@@ -76,11 +77,12 @@ class Weights {
   std::map<std::string, const SafetensorsFile*> where_;
 };
 
-// The largest number without its sign; NaN where any number is. One pass over the numbers, which
-// makes no tensor of their size.
+// The largest absolute value of a tensor; NaN if any element is. Takes one pass, and makes no
+// tensor of that size.
 double largest_of(const at::Tensor& numbers);
 
-// One entry of a parameter whose entries are tensors of their own (HfName::apart).
+// The spec of one entry of a parameter that a checkpoint stores as a tensor per entry
+// (HfName::apart).
 WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry);
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// Writes what ranks handed over, file by file, in a thread of its own, and completes a checkpoint
-// once the files of all ranks are there.
+// Writes the files of ranks one by one in a thread of its own, and completes a checkpoint once the
+// files of all ranks are there.
 #include "checkpoint/writer.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t written_at_a_time = 1 << 20;  // summed while it is in the cache
+constexpr std::size_t written_at_a_time = 1 << 20;  // bytes; checksummed while in the cache
 
 class SummedFile {
  public:
@@ -123,7 +123,8 @@ StoredFile write_rank_file(const fs::path& path, const std::vector<StoredPiece>&
 
 constexpr std::chrono::milliseconds between_looks{20};
 
-// What a process says of a rank's file to that of rank 0, through the folder that both see.
+// The name of the file by which a process tells the process of rank 0 about a rank's file, through
+// the folder that both see.
 std::string part_file(int rank) {
   return fmt::format("part-{:05}.json", rank);
 }
@@ -213,7 +214,7 @@ void CheckpointWriter::write_one(const Job& job) {
   try {
     if (setup_.folder) setup_.folder->hold();
     std::error_code error;
-    fs::create_directory(staged, error);  // or another process has
+    fs::create_directory(staged, error);  // another process may have created it
     if (!job.pieces.empty()) {
       written.file = write_rank_file(staged / file_of_rank(job.rank), job.pieces,
                                      {{"format", checkpoint_format},
@@ -230,7 +231,7 @@ void CheckpointWriter::write_one(const Job& job) {
   if (!setup_.folder) {
     try {
       write_to_disk(staged / part_file(job.rank), part_text(written));
-    } catch (const std::exception&) {  // the process of rank 0 waits in vain, and says so
+    } catch (const std::exception&) {  // the process of rank 0 will report a timeout
     }
   }
   const std::lock_guard lock(mutex_);
@@ -268,7 +269,7 @@ void CheckpointWriter::complete() {
   news_.push_back(std::move(news));
 }
 
-// False if the run ends before they are there.
+// Waits for the files of ranks in other processes. False: the run ends before they are there.
 bool CheckpointWriter::await_others(std::vector<Written>& all) {
   const fs::path staged = staging_folder(setup_.path, step_, setup_.mark);
   const auto began = std::chrono::steady_clock::now();

@@ -25,11 +25,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Reading takes some microseconds for each core, so steps that are shorter share a reading.
+// Seconds. A reading takes some microseconds for each core, so shorter steps share one.
 constexpr double between_readings = 0.05;
 constexpr int most_clocks = 16;
 
-// Ticks of the clock that a line of /proc/stat says were worked; NaN: it has no such numbers.
+// The clock ticks that a line of /proc/stat counts as work. NaN if the line lacks the numbers.
 double ticks_in(std::istream& line) {
   double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, soft = 0, steal = 0;
   if (!(line >> user >> nice >> system >> idle >> waiting >> irq >> soft)) return NAN;
@@ -37,9 +37,9 @@ double ticks_in(std::istream& line) {
   return user + nice + system + irq + soft + steal;
 }
 
-// Seconds that the processors on which this process may run have worked since the machine was
-// started, those that the hypervisor gave to other guests included: of all processors where a
-// container numbers them otherwise. NaN: not known, as where a sandbox shows zeros.
+// Seconds that this process' processors have worked since the machine was started, steal time (the
+// hypervisor's other guests) included. Where a container numbers processors otherwise: seconds of
+// all processors. NaN: not known, as where a sandbox shows zeros.
 double worked_by_all(const fs::path& root) {
   std::ifstream stat(root / "proc/stat");
   const std::vector<int>& allowed = allowed_processors();
@@ -62,8 +62,8 @@ double worked_by_all(const fs::path& root) {
   return ticks > 0 ? ticks / static_cast<double>(::sysconf(_SC_CLK_TCK)) : NAN;
 }
 
-// Seconds of cores that the group's limit has kept from it: microseconds in version 2 of control
-// groups, nanoseconds in version 1. 0: it has no limit.
+// Core-seconds that a control group's limit has kept from the group: microseconds in version 2 of
+// control groups, nanoseconds in version 1. 0: the group has no limit.
 double throttled_in(const fs::path& file) {
   std::ifstream stream(file);
   std::string word;
@@ -112,14 +112,15 @@ double CoreMeter::clock() const {
 CoreUse CoreMeter::take(double now, double own) {
   if (now - readings_.back().now < between_readings) return last_;
   readings_.push_back(read(now, own));
-  // The latest reading that is a window ago; where there is none, the first one.
+  // Keeps the latest reading that is at least `window` old, or else the first one.
   while (readings_.size() > 2 && now - readings_[1].now >= window) readings_.pop_front();
   const Reading &from = readings_.front(), &to = readings_.back();
   last_ = {};
   const double seconds = to.now - from.now;
   if (seconds < least) return last_;
   const double others = (to.all - from.all - (to.own - from.own)) / seconds;
-  // Processors beyond the cores that a control group leaves this process are there for others.
+  // A control group may leave this process fewer cores than it has processors. The rest is for
+  // others.
   const int spare = std::max(0, static_cast<int>(allowed_processors().size()) - core_count());
   if (!std::isnan(others)) last_.others = std::max(0.0, others - spare);
   if (const double held = (to.throttled - from.throttled) / seconds; !std::isnan(held))

@@ -13,9 +13,9 @@ namespace mw {
 // does not tell it.
 struct CoreUse {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-  double others = unknown;     // of this process' cores, what others had of them on average
+  double others = unknown;     // number of this process' cores that others used on average
   double throttled = unknown;  // cores that a limit of its control groups kept from this process
-  double clock = unknown;      // Hz of the cores, on average, at the end of the stretch
+  double clock = unknown;      // mean clock rate of the cores in Hz, at the end of the stretch
 };
 
 class CoreMeter {
@@ -23,9 +23,9 @@ class CoreMeter {
   // Reads for the first time. `now`: by seconds_now(); `own`: CPU seconds that the run has used.
   CoreMeter(std::filesystem::path root, double now, double own);
 
-  // Says what has happened since the last call. The system counts in hundredths of a second, so a
-  // stretch that is shorter than `window` is measured together with what came right before it, and
-  // less than `least` altogether is not known.
+  // The use of the cores since the last call. The system counts in hundredths of a second, so a
+  // stretch shorter than `window` is measured together with the time right before it. All numbers
+  // are NaN where this gives less than `least`.
   CoreUse take(double now, double own);
 
   static constexpr double window = 0.5, least = 0.2;  // seconds
@@ -33,7 +33,7 @@ class CoreMeter {
  private:
   struct Reading {
     double now = 0, own = 0;
-    double all = CoreUse::unknown, throttled = CoreUse::unknown;  // seconds of cores
+    double all = CoreUse::unknown, throttled = CoreUse::unknown;  // core-seconds so far
   };
   Reading read(double now, double own) const;
   double clock() const;
@@ -44,11 +44,11 @@ class CoreMeter {
   CoreUse last_;
 };
 
-// Whether others had so many of these cores that times measured meanwhile mean little. False where
-// `others` is NaN, which stands for "not known".
+// Whether others used so many of `cores` cores that times measured meanwhile mean little. False
+// where `others` is NaN (not known).
 bool are_busy(double others, int cores);
 
-// Waits for so many seconds, and says how many cores other programs had meanwhile. NaN: not known.
+// Waits for `seconds`, and returns how many cores other programs used meanwhile. NaN: not known.
 double others_cores_during(double seconds);
 
 }  // namespace mw

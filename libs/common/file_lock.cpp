@@ -76,7 +76,7 @@ bool is_known(const Owner& owner) {
 bool has_ended(const Owner& owner) {
   if (!is_known(owner)) return false;
   if (const auto start = process_start(owner.process)) return *start != owner.start;
-  // A process of another user may not be shown. One that is shown without a start is over.
+  // Another user's process may be hidden. One that is shown without a start has ended.
   std::error_code error;
   return fs::exists(fmt::format("/proc/{}/stat", owner.process), error) ||
          (::kill(owner.process, 0) != 0 && errno == ESRCH);
@@ -86,13 +86,13 @@ bool has_ended(const Owner& owner) {
   throw std::system_error(reason, std::generic_category());
 }
 
-// The target of a link; empty for anything else.
+// The target of a symbolic link; empty if `link` is none.
 std::string target_of(const fs::path& link) {
   std::error_code error;
   return fs::read_symlink(link, error).string();
 }
 
-// A link that stands in the way, and its target; empty: none does.
+// A living process' symbolic link that bars this one from the lock; empty: none.
 struct Obstacle {
   fs::path link;
   std::string target;
@@ -134,11 +134,11 @@ FileLock& FileLock::operator=(FileLock&& other) noexcept {
   return *this;
 }
 
-// Until the file that was locked is the one that has the name: its holder may remove it.
+// Repeats until the locked file is the one at the path: its holder may remove it meanwhile.
 bool FileLock::lock(bool wait) {
   while (true) {
     file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    // Another user's file can be locked as well.
+    // Another user's file that may only be read can be locked as well.
     if (file_ < 0 && errno == EACCES)
       file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file_ < 0) throw_errno(errno);
@@ -179,7 +179,8 @@ bool FileLock::still_held() const {
 
 void FileLock::let_go() noexcept {
   if (file_ >= 0) ::close(std::exchange(file_, -1));
-  const bool own = !owner_.empty() && owner_of(owner_).process == ::getpid();  // and no fork of it
+  // false in a forked copy of the owner
+  const bool own = !owner_.empty() && owner_of(owner_).process == ::getpid();
   if (own && still_held()) ::unlink(link().c_str());
   owner_.clear();
 }

@@ -27,7 +27,8 @@ std::optional<std::string> whole_file(const std::filesystem::path& path) {
   if (!file) return std::nullopt;
   std::string text;
   std::vector<char> part(std::size_t{1} << 16);
-  // Not by an iterator, which lets the library's exception through where a read fails.
+  // Reads in parts, as an iterator over the stream lets the library's exception through where a
+  // read fails.
   while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0)
     text.append(part.data(), static_cast<std::size_t>(file.gcount()));
   if (file.bad()) return std::nullopt;
@@ -60,7 +61,7 @@ Json json_in(std::string_view text) {
 }
 
 Json read_json(const std::filesystem::path& file) {
-  if (!may_read(file)) return {};  // a link may lead out of a folder that may be read
+  if (!may_read(file)) return {};  // a symbolic link may lead out of the folders that may be read
   const std::optional<std::string> text = whole_file(file);
   return text ? json_in(*text) : Json();
 }
@@ -69,10 +70,11 @@ namespace {
 
 struct KindOfOutput {
   const char* name;
-  bool (*is)(std::string_view head);  // the first bytes of a file that is there
+  // whether the first bytes of an existing file are of this kind
+  bool (*is)(std::string_view head);
 };
 
-// A line of a schedule's CSV: "0F0,0F1,", where a stage may be idle at first.
+// Whether a schedule's CSV begins so: "0F0,0F1,", after commas if a stage is idle first.
 bool is_order(std::string_view head) {
   head.remove_prefix(std::min(head.find_first_not_of(','), head.size()));
   const std::size_t letter = head.find_first_not_of("0123456789");
@@ -109,7 +111,7 @@ KindOfOutput about(OutputKind kind) {
       return {"description of calibrate --from", [](Head head) {
                 return head.starts_with("-- What `meshwright calibrate --from` made of ");
               }};
-    case OutputKind::logits:  // behind the length of the header
+    case OutputKind::logits:  // after 8 bytes for the length of the header
       return {"file of logits", [](Head head) {
                 return head.substr(std::min<std::size_t>(8, head.size()))
                     .starts_with("{\"__metadata__\":{\"hash\":");
@@ -155,7 +157,7 @@ void check_output(const OutputFile& file) {
 
 bool is_one_file(const std::string& a, const std::string& b) {
   namespace fs = std::filesystem;
-  if (!irregular(a).empty()) return false;  // a device takes both
+  if (!irregular(a).empty()) return false;  // two outputs may go to one device
   std::error_code error;
   if (fs::equivalent(a, b, error)) return true;
   const fs::path one = fs::weakly_canonical(fs::absolute(a, error), error);
@@ -215,7 +217,8 @@ WorkFolder::~WorkFolder() {
 
 namespace {
 
-// What a spreadsheet would compute, and could call programs for, where whoever made a run chose it.
+// Whether a spreadsheet would compute the text. It could call programs, and a stranger may have
+// written it.
 bool is_formula(const std::string& text) {
   if (text.size() < 2 || std::string_view("=+-@").find(text[0]) == std::string_view::npos)
     return false;

@@ -28,10 +28,10 @@ using ForkedWork = std::function<std::string(std::size_t)>;
 struct Copy {
   pid_t process = -1;
   int pipe = -1;
-  std::string rest;  // of a line that has not come whole
+  std::string rest;  // beginning of a line whose end has not come yet
 };
 
-// A number that all copies count up: the next thing to do.
+// A counter in shared memory, by which the copies take the work items one by one.
 class SharedCounter {
  public:
   SharedCounter() {
@@ -62,7 +62,7 @@ class SharedCounter {
     (void)write_whole(pipe, line.data(), line.size());
     code = 1;
   }
-  ::_exit(code);  // nothing of the process that this is a copy of comes to an end here
+  ::_exit(code);  // skips the destructors and exit handlers of the parent process
 }
 
 Copy make_copy(std::size_t count, SharedCounter& counter, const ForkedWork& work) {
@@ -121,7 +121,7 @@ class Copies {
   }
 
  private:
-  // How those have ended that have not ended well.
+  // Says how each copy ended that did not end with status 0.
   std::string ends_of_copies() {
     std::string text;
     for (Copy& copy : copies_) {

@@ -1,6 +1,6 @@
-// Maps a file into memory, turns the signal of a page that is gone (the file was cut off meanwhile)
-// into an error, and digests its bytes, once in a process while nobody writes them and again where
-// somebody has.
+// Maps a file into memory, turns SIGBUS for a page that is gone (the file was cut off) into an
+// error, and digests the file's bytes: once in a process, and again after somebody has written to
+// the file.
 #include "common/mapped_file.h"
 
 #include <fcntl.h>
@@ -31,8 +31,8 @@ namespace mw {
 
 namespace fs = std::filesystem;
 
-// A mapping that is in use, for the signal handler: it walks the list without a lock, so that
-// entries are used again but never freed.
+// A mapping that is in use. The signal handler walks the list of mappings without a lock, so
+// entries are reused but never freed.
 struct MappedRange {
   std::atomic<std::uintptr_t> begin{0}, end{0};  // begin 0: free
   std::atomic<bool> broken{false};               // a page of it could not be read
@@ -43,10 +43,11 @@ namespace {
 
 std::atomic<MappedRange*> ranges{nullptr};
 std::mutex changing_ranges;
-struct sigaction handler_before;  // what SIGBUS did
+struct sigaction handler_before;  // earlier handler of SIGBUS
 std::uintptr_t page_size;
 
-// A page that is not there any more becomes one of zeros, so that the reader gets on and can ask.
+// Replaces a page that is gone by zeros, so that the reader continues and can call
+// MappedFile::check().
 void on_bus_error(int number, siginfo_t* info, void* context) {
   const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
   for (MappedRange* range = ranges.load(); range != nullptr; range = range->next) {
@@ -64,7 +65,8 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
     handler_before.sa_sigaction(number, info, context);
     return;
   }
-  ::sigaction(number, &handler_before, nullptr);  // it is raised again, and ends the process
+  // the signal is raised again, and ends the process
+  ::sigaction(number, &handler_before, nullptr);
 }
 
 void catch_bus_errors() {
@@ -99,7 +101,8 @@ MappedRange* watch(const void* data, std::int64_t size) {
 
 constexpr std::int64_t digest_block = 64 << 10;
 
-// Four lanes of 64 bits, each multiplied and turned as in XXH64 (Collet): memory is what limits it.
+// A hash of four 64-bit lanes, each multiplied and rotated as in XXH64 (Collet), so that memory
+// bandwidth is its limit.
 class Lanes {
  public:
   void add(const std::uint8_t* bytes, std::int64_t size) {
@@ -146,13 +149,14 @@ std::int64_t time_of_last_write(const struct stat& info) {
 
 }  // namespace
 
-// What the file's bytes came to, for all threads that check it.
+// The digest of the file, shared by all threads that check it.
 struct MappedFile::Digested {
-  std::atomic<std::int64_t> written{0};  // the last write when it was digested; 0: it never was
-  std::mutex mutex;                      // of what follows
+  // time of the last write (ns) when the file was digested; 0: it never was
+  std::atomic<std::int64_t> written{0};
+  std::mutex mutex;  // guards the fields below
   std::int64_t most = 0;
   std::uint64_t digest = 0;
-  double next = 0;  // it is not digested again before, by seconds_now()
+  double next = 0;  // the file is not digested again before this time (seconds_now())
 };
 
 MappedFile::MappedFile(const fs::path& path)
@@ -200,9 +204,9 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::uint8_t*>(data_), size_);
 }
 
-// The last page is there in full however much of it the file still has: only its size tells. By its
-// name, as a folder may hold more files than a process may have open; what has the name may be
-// another file by now, then nothing is lost.
+// A file that was cut off within its last page can be read to the end of the page, so its size
+// counts too. The file is looked up by name, as a folder may hold more files than a process may
+// have open. Where the name is another file's by now, nothing is lost.
 void MappedFile::check() const {
   struct stat info {};
   const bool there =
@@ -223,7 +227,8 @@ void MappedFile::check() const {
                       : "was it changed while it was in use? Else look at its disk");
 }
 
-// A file to which others append is written again and again: digests take a twentieth of the time.
+// Limits digests to a twentieth of the time, as a file to which others append changes again and
+// again.
 void MappedFile::look_again(std::int64_t written) const {
   constexpr double share = 0.05;
   const std::lock_guard lock(digested_->mutex);

@@ -12,7 +12,7 @@
 namespace mw {
 namespace {
 
-// The share up to which a difference needs no explanation.
+// The relative difference up to which a measured step needs no explanation.
 constexpr double near = 0.1;
 
 }  // namespace

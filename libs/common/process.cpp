@@ -1,5 +1,5 @@
-// Starts processes by fork and exec, asks the system about others, which it shows as folders under
-// /proc, and tells the C library how this one keeps its memory and ends.
+// Starts processes by fork and exec, asks /proc about other processes, and tells the C library how
+// this process keeps its memory and ends.
 #include "common/process.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// This process' variables, with some in the place of those of the same name.
+// This process' environment variables, with `others` in the place of those of the same names.
 std::vector<std::string> environment_with(const std::vector<std::string>& others) {
   std::vector<std::string> all = others;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -42,7 +42,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& others
   return all;
 }
 
-// The words as exec takes them; they must outlive it.
+// The array that exec takes; `words` must outlive it.
 std::vector<char*> raw_words(std::vector<std::string>& words) {
   std::vector<char*> raw;
   for (std::string& word : words) raw.push_back(word.data());
@@ -105,7 +105,8 @@ pid_t start_process(const ProcessStart& start) {
   const std::vector<char*> arguments = raw_words(words), environment = raw_words(variables);
   const char* const program = start.program.empty() ? words.front().c_str() : start.program.c_str();
   const int output = opened_output(start.output);
-  // What exec fails with comes back through a pipe, which closes where exec succeeds.
+  // The errno of a failed exec comes back through a pipe, which closes by itself where exec
+  // succeeds.
   int failed[2] = {-1, -1};
   int why = ::pipe2(failed, O_CLOEXEC) == 0 ? 0 : errno;
   const pid_t process = why == 0 ? fork_tied(start.tied_by) : -1;
@@ -182,7 +183,7 @@ std::string variable_of(pid_t process, const std::string& name) {
 std::optional<unsigned long long> process_start(int process) {
   const auto stat = whole_file(fmt::format("/proc/{}/stat", process));
   if (!stat) return std::nullopt;
-  // The name in field 2 may hold spaces. Field 3 is the state, 22 the start.
+  // The program's name, field 2, may hold spaces. Field 3 is the state, 22 the start.
   const std::size_t name = stat->rfind(')');
   if (name == std::string::npos) return std::nullopt;
   std::istringstream fields(stat->substr(name + 1));
@@ -196,7 +197,7 @@ std::optional<unsigned long long> process_start(int process) {
 }
 
 void exit_without_unloading() {
-  // The sanitizers look at what is left when all is down.
+  // The sanitizers look at what is left after the usual end of a process.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   ::on_exit(
       [](int status, void*) {

@@ -1,5 +1,5 @@
-// Starts a package of Python with two files, what it is to do and where it is to write what came of
-// it, and with a socket for its questions.
+// Starts a Python package with the path of a file that says what to do, the path of a file for its
+// answer, and a socket for its questions.
 #include "common/python.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@
 namespace mw {
 namespace {
 
-// The one that the user names, or else the one that the launcher has installed packages for.
+// MESHWRIGHT_PYTHON, or else the Python for which the launcher has installed packages.
 std::string python() {
   const char* const given = std::getenv("MESHWRIGHT_PYTHON");
   if (given != nullptr && *given != '\0') return given;
@@ -44,7 +44,7 @@ Error error_in(const Json& list) {
   return Error(std::move(problems));
 }
 
-// The questions of a package, each a line of JSON that another line answers.
+// Answers the questions of a package: each is a line of JSON, and so is each answer.
 class Questions {
  public:
   explicit Questions(const std::function<Json(const Json&)>& reply) : reply_(reply) {
@@ -59,7 +59,7 @@ class Questions {
 
   int other_end() const { return ends_[1]; }
 
-  // Answers those that come within some milliseconds.
+  // Answers the questions that come within `milliseconds`.
   void answer(int milliseconds) {
     pollfd asked{ends_[0], POLLIN, 0};
     char block[1 << 16];
@@ -87,10 +87,10 @@ class Questions {
 
   const std::function<Json(const Json&)>& reply_;
   int ends_[2] = {-1, -1};
-  std::string text_;  // that was read and not yet answered
+  std::string text_;  // text that was read and not yet answered
 };
 
-// Answers its questions until it ends; true if that is a good end.
+// Answers the process' questions until it ends; true if it ends with status 0.
 bool ends_well(pid_t process, Questions& questions) {
   int status = 0;
   try {
@@ -137,7 +137,7 @@ Json answer_of(const PythonPackage& package, const Json& request,
   start.lock = questions.other_end();
   start.command = {python(), "-B", program.string(), asked, answer, std::to_string(start.lock)};
   start.output = package.speaks ? "" : log;
-  start.own_group = package.speaks;  // it hears of Ctrl-C once, from here
+  start.own_group = package.speaks;  // this process passes Ctrl-C on, once
   bool well = false;
   try {
     well = ends_well(start_process(start), questions);

@@ -1,4 +1,4 @@
-// Python that does a part of the program's work: packages of python/src, which the program starts.
+// Starts Python that does a part of the program's work: the packages of python/src.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@ struct PythonPackage {
   std::string asked_by;  // "--figures", or a command: what the user asked for it with
   std::string does;      // "draws figures"
   std::string needs;     // what a Python must have: "python3, numpy and matplotlib"
-  // It talks to the user itself. Else what it says is shown where it fails.
+  // The package talks to the user itself. Else its output is shown only where it fails.
   bool speaks = false;
 };
 
-// What the package answers to `request`. A wish to stop is passed on to it as SIGTERM, once.
-// `reply` answers what the package asks meanwhile; the package gets the Errors that it throws.
-// Throws Error if there is no Python, if it fails, and for what the answer calls wrong.
+// Runs the package and returns its answer to `request`. A wish to stop is passed on as one SIGTERM.
+// `reply` answers the package's questions meanwhile; its Errors are sent to the package. Throws
+// Error if there is no Python, if the package fails, and for the problems in its answer.
 Json answer_of(const PythonPackage& package, const Json& request,
                const std::function<Json(const Json& question)>& reply = {});
 

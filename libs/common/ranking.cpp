@@ -13,13 +13,13 @@
 namespace mw {
 namespace {
 
-// The share by which a run differs from the next one of its mix, measured on two cores that did
-// nothing else: half of an interval where each mix ran once.
+// The relative difference between two runs of a mix, measured on two cores that did nothing else.
+// It is half the width of the interval where each mix ran once.
 constexpr double run_to_run = 0.03;
-// Half the width of an interval of logarithms that is so wide that it decides nothing.
+// Half the width of an interval of logarithms that is too wide to decide anything.
 constexpr double tells_nothing = 10;
-// The share by which CPU seconds may err beside other programs, which take caches, memory and the
-// other half of a core: docs/sweeps.md has the measurement.
+// The relative error of CPU seconds beside other programs, which take caches, memory and the other
+// half of a core: docs/sweeps.md has the measurement.
 constexpr double cpu_beside_others = 0.15;
 
 // The quantile of Student's t for an interval of 95 %.
@@ -32,9 +32,9 @@ double student(int freedom) {
 }
 
 struct Sample {
-  std::vector<double> logs;  // of a run's median step each
-  // The relative standard error that a run's own steps show, the largest; NaN: no run has steps
-  // enough to show one.
+  std::vector<double> logs;  // logarithm of each run's median step
+  // The largest relative standard error of a run's median, by the run's own steps. NaN: no run has
+  // enough steps.
   double within = CoreUse::unknown;
 };
 
@@ -47,12 +47,12 @@ Sample sample_of(const RankedMix& mix, bool cpu) {
     const double value = cpu ? run.cpu : run.seconds, error = cpu ? run.cpu_error : run.error;
     if (!(value > 0)) continue;
     sample.logs.push_back(std::log(value));
-    sample.within = std::fmax(sample.within, error);  // a number where one of the two is
+    sample.within = std::fmax(sample.within, error);  // fmax() ignores a NaN
   }
   return sample;
 }
 
-// `least`: half of the narrowest interval, as a share.
+// `least`: half of the narrowest interval's width, as a share.
 std::vector<Interval> intervals_of(const std::vector<Sample>& samples, double least) {
   double squares = 0;
   int freedom = 0;
@@ -70,7 +70,8 @@ std::vector<Interval> intervals_of(const std::vector<Sample>& samples, double le
     Interval& made = intervals.emplace_back();
     if (n == 0) continue;
     const double within = student(4) * samples[m].within / std::sqrt(n);
-    // A mix that varies more than others is given its own spread. One run of a few steps has none.
+    // A mix that varies more than others is given its own spread. A single run of a few steps shows
+    // no spread.
     const double once = std::isnan(within) ? tells_nothing : run_to_run;
     const double half =
         freedom > 0 ? student(freedom) * std::max(pooled, n > 1 ? deviation : 0) / std::sqrt(n)
@@ -81,8 +82,8 @@ std::vector<Interval> intervals_of(const std::vector<Sample>& samples, double le
   return intervals;
 }
 
-// Whether the first of two mixes is faster for certain. CPU seconds decide where one of them had
-// not the cores to itself; what wall seconds contradict is not certain.
+// Whether mix `a` is certainly faster than mix `b`. CPU seconds decide where one of the two did not
+// have the cores to itself, and then the wall seconds must not contradict.
 bool beats(const Ranking& r, std::size_t a, std::size_t b) {
   const bool by_cpu = r.disturbed[a] || r.disturbed[b];
   const std::vector<Interval>& by = by_cpu ? r.cpu : r.wall;
@@ -90,7 +91,7 @@ bool beats(const Ranking& r, std::size_t a, std::size_t b) {
   return !by_cpu || r.wall[a].middle < r.wall[b].middle;
 }
 
-// All values but that of recompute. Empty: none are known.
+// The mix's values as text, but for `recompute`. Empty: no values are known.
 std::string same_but_recompute(const RankedMix& mix) {
   std::string text;
   for (const auto& [key, value] : mix.values)
@@ -103,7 +104,7 @@ void find_fastest(Ranking& r, const std::vector<RankedMix>& mixes) {
   const auto races = [&](std::size_t m) { return mixes[m].right && r.wall[m].known(); };
   std::size_t racing = 0;
   for (std::size_t m = 0; m < count; ++m) racing += races(m) ? 1 : 0;
-  if (racing < 2) return;  // one alone is the fastest of nothing
+  if (racing < 2) return;  // a single mix has no rival
   for (std::size_t a = 0; a < count; ++a) {
     if (!races(a)) continue;
     bool beaten = false, beats_all = true, cpu = false;
@@ -119,7 +120,7 @@ void find_fastest(Ranking& r, const std::vector<RankedMix>& mixes) {
     }
     if (!beaten) r.among.push_back(static_cast<int>(a));
   }
-  // Where CPU seconds decide some pairs, the only mix that no other beats need not beat all.
+  // Where CPU seconds decide some pairs, the only unbeaten mix may not beat all others itself.
   const std::size_t only = r.among.size() == 1 ? static_cast<std::size_t>(r.among[0]) : count;
   for (std::size_t b = 0; b < count && only < count && r.fastest < 0; ++b)
     if (b != only && races(b) && !beats(r, only, b)) r.among.push_back(static_cast<int>(b));
@@ -175,7 +176,7 @@ Ranking rank_mixes(const std::vector<RankedMix>& mixes) {
         r.impossible.emplace_back(static_cast<int>(a), static_cast<int>(b));
     }
   }
-  // What rests on such a measurement is not known.
+  // A fastest mix that rests on an impossible measurement is not certain.
   for (const auto& [more, less] : r.impossible) {
     if (r.fastest != more) continue;
     r.among = {more, less};

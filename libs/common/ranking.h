@@ -1,5 +1,5 @@
-// Finds the fastest of several mixes by repeated measurements on a machine that may have had other
-// things to do: with confidence intervals, and with "undecided" as an answer.
+// Finds the fastest of several mixes by repeated measurements on a machine that may have been busy
+// with other things: with confidence intervals, and with "undecided" as an answer.
 #pragma once
 
 #include <string>
@@ -12,11 +12,13 @@
 namespace mw {
 
 struct RankedMix {
-  std::vector<RunTiming> runs;  // only those that are done
-  AxisValues values;            // of the axes, the seed's apart; mixes that have the same ones but
-                                // for `recompute` differ in what they compute twice. May be empty
-  double flops = 0;             // of a step, with what is computed twice; 0: not known
-  // Whether it may be called the fastest. The spread of one that is wrong or not finished counts.
+  std::vector<RunTiming> runs;  // the mix's finished runs
+  // The mix's values of the sweep's axes, but for the seed. Mixes that differ in `recompute` alone
+  // differ in what they compute twice. May be empty.
+  AxisValues values;
+  double flops = 0;  // flops of a step, recomputation included; 0: not known
+  // Whether the mix may be called the fastest. The spread of a mix that is wrong or not finished
+  // counts all the same.
   bool right = true;
 };
 
@@ -28,9 +30,9 @@ std::vector<bool> counted_runs(const std::vector<RunTiming>& runs);
 struct Interval {
   double low = CoreUse::unknown, middle = CoreUse::unknown, high = CoreUse::unknown;
   bool known() const { return low > 0; }
-  // Half of its width, as a share of the middle. NaN where that is no less than 1: two runs may
-  // give an interval of a thousand times the value, and such a number says nothing but that they
-  // are too few.
+  // Half of the interval's width, as a share of its middle. NaN where that is 1 or more: two runs
+  // may give an interval of a thousand times the value, which says nothing but that they are too
+  // few.
   double half() const {
     const double share = (high - low) / 2 / middle;
     return share < 1 ? share : CoreUse::unknown;
@@ -38,28 +40,29 @@ struct Interval {
 };
 
 struct Ranking {
-  std::vector<Interval> wall, cpu;  // of each mix
-  std::vector<bool> disturbed;      // of each mix: no run of it had the cores to itself
+  std::vector<Interval> wall, cpu;  // each mix's wall and CPU seconds
+  std::vector<bool> disturbed;      // for each mix: none of its runs had the cores to itself
   int fastest = -1;     // the mix that beats every other one; -1: undecided, or nothing to beat
   bool by_cpu = false;  // CPU seconds decided a comparison of the fastest mix
-  // The mixes that no other one beats, the quickest first; where there is one and it does not beat
-  // all, it and those that it does not beat; the two of an impossible pair, if its first would have
-  // been the fastest.
+  // Candidates for the fastest mix, the quickest first: the mixes that no other beats. If that is
+  // one, and it does not beat all others, also those that it does not beat. If it is the first of
+  // an impossible pair, the two of that pair.
   std::vector<int> among;
   // Pairs of mixes of which the first does more work than the second one in less time.
   std::vector<std::pair<int, int>> impossible;
   bool undecided() const { return fastest < 0 && !among.empty(); }
 };
 
-// Mixes without a run that is done take no part. All must do the same work for their batch.
+// Ranks the mixes; those without a finished run take no part. All must do the same work for their
+// batch.
 Ranking rank_mixes(const std::vector<RankedMix>& mixes);
 
 // Says in words which mix is the fastest, or which ones are not told apart, and which measurements
 // cannot be. Empty: there is nothing to compare.
 std::string verdict_text(const Ranking& ranking, const std::vector<std::string>& names);
 
-// What the mixes `own` of a kind are called: the values that all of them have and no other mix.
-// `mixes`: the values of each; null: it takes no part.
+// A name for the mixes `own` (indices of `mixes`): the values that all of them have and no other
+// mix has. A mix that takes no part is null.
 std::string name_of_kind(const std::vector<const AxisValues*>& mixes, const std::vector<int>& own);
 
 }  // namespace mw

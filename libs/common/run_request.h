@@ -1,5 +1,5 @@
-// What was asked of a run: what its user wrote, and what tells it apart from other runs. What its
-// ranks are given is RunSetup's (meshwright/engine/run.h).
+// The request for a run: what its user wrote, and what tells it apart from other runs. RunSetup
+// (meshwright/engine/run.h) has what its ranks are given.
 #pragma once
 
 #include <functional>
@@ -11,28 +11,29 @@
 
 namespace mw {
 
-// Makes strategies beside those of a plan, for the search for another plan.
+// Makes strategies that the plan does not have, for the search for another plan.
 struct StrategySource {
-  // The strategy of an entry such as { plugin = "tp", ways = 4 }; null where there are no plugins.
-  // Throws Error for what the plugin does not take.
+  // Makes the strategy of an entry such as { plugin = "tp", ways = 4 }; null where there are no
+  // plugins. Throws Error for options that the plugin does not take.
   std::function<StrategyChoice(const Json& entry)> make;
-  std::function<std::vector<std::string>()> names;  // that may stand as `plugin`; or null
+  // names that `plugin` may have in an entry; may be null
+  std::function<std::vector<std::string>()> names;
 };
 
 struct RunRequest {
-  Json table;          // what the user wrote
-  Json resolved;       // every key, with its default
-  Json data_settings;  // what `data` was made of, with its defaults
-  std::string name;    // the script's, or the plan's mix
+  Json table;          // experiment as the user wrote it
+  Json resolved;       // experiment with the defaults of all keys
+  Json data_settings;  // settings of the run's data, defaults included
+  std::string name;    // name that the script gives, or else the plan's mix
   std::string hash, hash_without_seed;
-  std::vector<std::string> notes;  // what people should know of what the run reads
-  // What a plan is priced for, as mw.cluster and mw.stack made them; null: this machine.
+  std::vector<std::string> notes;  // remarks for the user on the script and its files
+  // What a plan is priced for: tables of mw.cluster and mw.stack; null: this machine.
   Json cluster, stack;
-  double tokens = 0;   // that the whole training is to see; 0: nobody says
-  double price = 0;    // of a device hour; 0: nobody says
-  bool force = false;  // started although this machine's memory does not suffice
-  // The microbatch policy looks at each step's number, so that steps may differ: those of this run,
-  // or only later ones of a longer run.
+  double tokens = 0;   // tokens of the whole training; 0: not given
+  double price = 0;    // price of a device hour; 0: not given
+  bool force = false;  // start although this machine's memory does not suffice
+  // The microbatch policy looks at each step's number, so that the microbatches of steps may
+  // differ: in this run, or only in later steps of a longer run.
   bool shapes_steps = false;
   StrategySource strategies;
 };

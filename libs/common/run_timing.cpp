@@ -1,5 +1,5 @@
-// Finds the steps beside which other programs had cores that the ranks want, and takes medians of
-// the others.
+// Finds the steps during which other programs used cores that the ranks need, and takes medians of
+// the other steps.
 #include "common/run_timing.h"
 
 #include <fmt/format.h>
@@ -12,12 +12,12 @@
 namespace mw {
 namespace {
 
-// The least steps that a median is taken of: so many, and so large a share of all.
+// The fewest undisturbed steps of which a median is taken: this many, and this share of all steps.
 constexpr std::size_t least_steps = 3;
 constexpr double least_share = 0.2;
 constexpr std::size_t stretches = 5;
 
-// The standard error of the median, as a share of it. NaN: there are too few values.
+// The relative standard error of the median. NaN: there are too few values.
 double error_of_median(const std::vector<double>& values) {
   if (values.size() < stretches) return CoreUse::unknown;
   std::vector<double> medians;
@@ -40,7 +40,7 @@ double mean_of(const std::vector<TimedStep>& steps, double CoreUse::*what) {
   return seconds > 0 ? sum / seconds : CoreUse::unknown;
 }
 
-// A result says 0 where it has no median.
+// NaN for 0, which a result has where there is no median.
 double positive(double value) {
   return value > 0 ? value : CoreUse::unknown;
 }
@@ -72,7 +72,8 @@ RunTiming timing_of(const std::vector<TimedStep>& all, int wanted, int cores) {
   timing.cores = cores;
   timing.wanted = std::clamp(wanted, 1, cores);
   std::vector<TimedStep> steps = all;
-  // The first stretch that is long enough to be measured reaches back to the run's beginning.
+  // The first measured stretch also covers the steps before it, which were too short to be measured
+  // alone.
   const auto known = std::find_if(steps.begin(), steps.end(), [](const TimedStep& step) {
     return !std::isnan(step.use.others) || !std::isnan(step.use.throttled);
   });

@@ -1,5 +1,5 @@
-// What repeated measurements have in common, which steps of a run are measured, and which cell of a
-// sweep is nearest to another.
+// Means, medians and quantiles of repeated measurements, the warm-up of a run, and the cell of a
+// sweep that is nearest to another.
 #pragma once
 
 #include <cstddef>
@@ -17,28 +17,29 @@ struct MeanAndDeviation {
   int n = 0;
 };
 MeanAndDeviation mean_and_deviation(
-    const std::vector<double>& values);  // what is not finite does not count
+    const std::vector<double>& values);  // values that are not finite do not count
 
-// The value that so large a share of the values lies below. There must be one.
+// The value below which a share `share` of the values lies. `values` may not be empty.
 double quantile(std::vector<double> values, double share);
-// The one in the middle, or the mean of the two; of what is finite. NaN of none.
+// The median of the finite values; NaN if there are none.
 double median(std::vector<double> values);
 
-// The first steps fault pages in and fill caches: at most two, and never most of a short run.
+// How many steps at first fault pages in and fill caches: at most two, and never most of a short
+// run.
 constexpr std::size_t warm_up(std::size_t steps) {
   return steps > 4 ? 2 : steps > 1 ? 1 : 0;
 }
 
-// The median of what comes after the warm-up, what is not finite apart. 0 of none.
+// The median of the finite values after the warm-up; 0 if there are none.
 double median_after_warm_up(const std::vector<double>& values);
 
-// Each axis of a cell and its value, as people read them.
+// The axes of a cell of a sweep and its value of each, as texts for people.
 using AxisValues = std::vector<std::pair<std::string, std::string>>;
 
 bool has_value(const AxisValues& values, const std::string& value);
 
-// The index of the candidate (null: none) that has most values in common with `own`,
-// less the axes that `own` has not; the first of equals. -1: there is none.
+// The index of the candidate (null: none) with the most values in common with `own`, less one for
+// each axis that `own` lacks; the first of equals. -1: there is none.
 int nearest_values(const AxisValues& own, const std::vector<const AxisValues*>& candidates);
 
 }  // namespace mw

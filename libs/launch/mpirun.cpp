@@ -1,5 +1,5 @@
-// Runs mpirun out of reach of the terminal's signals, and sends those that come to the processes
-// that it has started.
+// Runs mpirun out of reach of the terminal's signals, and passes the signals that this process gets
+// on to the processes that mpirun has started.
 #include "launch/processes.h"
 
 #include <fcntl.h>
@@ -29,8 +29,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Seconds that mpirun lets pass before it kills what is left once a process has died or failed; it
-// takes them even if nothing is. Enough for the first process to close its run file.
+// Seconds that mpirun waits after a process has died or failed before it kills the others, even if
+// none is left. Enough for the first process to close its run file.
 constexpr const char* kill_patience = "3";
 
 std::vector<std::string> command_of(int processes, const std::string& folder,
@@ -38,8 +38,8 @@ std::vector<std::string> command_of(int processes, const std::string& folder,
   std::vector<std::string> all = {
       "mpirun",          "-n",    std::to_string(processes),   "--quiet",    "--bind-to", "none",
       "--oversubscribe", "--mca", "odls_base_sigkill_timeout", kill_patience};
-  // On one machine nothing goes over the network: messages go through shared memory, and the
-  // address at which mpirun says that it is to be found is the loopback one.
+  // On one machine nothing goes over the network: messages go through shared memory, and mpirun
+  // announces itself at the loopback address.
   all.insert(all.end(), {"--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca",
                          "oob_tcp_if_include", "lo"});
   // mpirun must not ask a batch system for other machines: they could not reach that address.
@@ -58,18 +58,18 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-// The copies as they come and go, and the signals that each has had. One that has just begun and
-// does not know what to do with a signal yet is ended by it, and with it the run, which has not
-// begun either.
+// The processes that mpirun has started, and the signals that each has been sent. A copy that has
+// just begun and has no handler yet is ended by a signal, and with it the run, which has not begun
+// either.
 class Copies {
  public:
   Copies(pid_t mpirun, int processes) : mpirun_(mpirun), processes_(processes) {}
-  // Or have been: whoever is not there any more has ended.
+  // Whether all copies have been seen. Some may have ended since.
   bool all_seen() const { return static_cast<int>(had_.size()) >= processes_; }
   bool any_seen() const { return !had_.empty(); }
-  // To every copy once, by look(): to those that are there, and to others when they are.
+  // Has look() send a signal to every copy once, also to copies that begin later.
   void send(int signal) { signals_.push_back(signal); }
-  bool any_left() const { return left_; }  // when they were looked at last
+  bool any_left() const { return left_; }  // whether the last look() saw a copy
   void look() {
     left_ = false;
     for (const pid_t copy : children_of(mpirun_)) {
@@ -84,7 +84,7 @@ class Copies {
   const pid_t mpirun_;
   const int processes_;
   std::vector<int> signals_;
-  std::map<pid_t, std::size_t> had_;  // how many of these
+  std::map<pid_t, std::size_t> had_;  // by copy: number of signals_ that it has been sent
   bool left_ = true;
 };
 
@@ -106,13 +106,13 @@ void sweep_leavings(const fs::path& temporary) {
       continue;
     try {
       if (const FileLock lock(path / leavings_lock); lock.held()) fs::remove_all(path, error);
-    } catch (const std::system_error&) {  // another sweeps it at the same time
+    } catch (const std::system_error&) {  // another launcher removes it at the same time
     }
   }
 }
 
-// A folder for what mpirun leaves if it is killed, some MiB. This process and mpirun hold its lock:
-// while one of the two lives, nobody sweeps it.
+// A folder for the files that mpirun leaves behind if it is killed, some MiB. This process and
+// mpirun hold its lock: while one of the two lives, sweep_leavings() does not remove it.
 class Leavings {
  public:
   Leavings() {
@@ -135,8 +135,8 @@ class Leavings {
   }
   Leavings(const Leavings&) = delete;
   Leavings& operator=(const Leavings&) = delete;
-  const std::string& folder() const { return folder_; }  // empty: mpirun chooses one
-  int lock() const { return lock_.descriptor(); }        // for mpirun
+  const std::string& folder() const { return folder_; }  // empty: mpirun chooses a folder
+  int lock() const { return lock_.descriptor(); }        // descriptor that mpirun inherits
 
  private:
   std::string folder_;
@@ -147,9 +147,10 @@ bool stands_in_preload(const fs::path& library) {
   return library.string().find_first_of(" :") == std::string::npos;
 }
 
-// LD_PRELOAD for mpirun: libs/launch/loopback, before what the user has there. Spaces and colons
-// separate the names in it: where the library's path has one, a link in `folder` stands for the
-// library. Throws where there is none: mpirun would listen on all addresses of the machine.
+// The value of LD_PRELOAD for mpirun: the library libs/launch/loopback, before the user's own
+// value. Spaces and colons separate names there, so where the library's path has one, a link in
+// `folder` stands for it. Throws Error (environment) without the library: mpirun would listen on
+// all addresses of the machine.
 std::string preloaded(const std::string& folder) {
   fs::path library = program_path().parent_path().parent_path() / "lib/libmeshwright_loopback.so";
   std::error_code error;
@@ -171,8 +172,9 @@ std::string preloaded(const std::string& folder) {
   return library.string() + (before == nullptr || *before == '\0' ? "" : std::string(":") + before);
 }
 
-// After a copy that ended in failure or by a signal mpirun waits for the others, though none is
-// left. It has half a second to see by itself that all ended well.
+// Kills mpirun half a second after the last copy has ended. If a copy failed or was ended by a
+// signal, mpirun would wait for the others though none is left. If all ended well, it ends by
+// itself within that time.
 class Farewell {
  public:
   explicit Farewell(pid_t mpirun) : mpirun_(mpirun) {}
@@ -186,9 +188,8 @@ class Farewell {
   int called_ = 0;
 };
 
-// A path by which other processes open the stdout of this one; empty if they cannot. Each process
-// has an offset of its own in a file. All of them append from now on, so that none writes over the
-// lines of another.
+// A path by which other processes open the stdout of this one; empty if they cannot. A file is
+// appended to from now on, as each process has an offset of its own in it.
 std::string path_of_stdout() {
   struct stat info {};
   const int flags = ::fcntl(STDOUT_FILENO, F_GETFL);
@@ -197,9 +198,9 @@ std::string path_of_stdout() {
   return fmt::format("/proc/{}/fd/{}", ::getpid(), STDOUT_FILENO);
 }
 
-// What can be done about an mpirun that a signal has ended: only what is known of it.
+// The hint for a user whose mpirun was ended by a signal.
 std::string hint_for_signal(int number) {
-  constexpr std::size_t least = 58;  // letters; found with OpenMPI 4.1.4
+  constexpr std::size_t least = 58;  // letters in a host's name; found with OpenMPI 4.1.4
   if (number == SIGKILL)
     return "another program has killed it, or the kernel did for lack of memory: dmesg says so "
            "then";
@@ -214,7 +215,8 @@ std::string hint_for_signal(int number) {
   return hint;
 }
 
-// OpenMPI ends all processes where it cannot connect them, and mpirun --quiet does not say so.
+// The error for an mpirun that failed before its processes had met. OpenMPI ends all processes
+// where it cannot connect them, and mpirun --quiet does not say so.
 Error unsaid(int code) {
   std::error_code error;
   const fs::space_info space = fs::space("/dev/shm", error);
@@ -250,10 +252,11 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   sigset_t awaited = set_of({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}), before;
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
-  // Under nohup; blocked it would come all the same, and mpirun has its children heed it.
+  // Under nohup SIGHUP is ignored. Blocked, it would reach sigtimedwait() all the same, and
+  // mpirun's children heed it.
   if (hangup.sa_handler == SIG_IGN) sigdelset(&awaited, SIGHUP);
   sigprocmask(SIG_BLOCK, &awaited, &before);
-  ::signal(SIGCHLD, SIG_DFL);  // where whoever started this ignores it, no exit code would be left
+  ::signal(SIGCHLD, SIG_DFL);  // if a parent left it ignored, waitpid() would get no exit code
   const Leavings leavings;
   ProcessStart start;
   start.command = command_of(processes, leavings.folder(), words);
@@ -269,7 +272,7 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   const pid_t mpirun = start_mpirun(start);
   Copies copies(mpirun, processes);
   Farewell farewell(mpirun);
-  bool stopped = false, ended_early = false;  // somebody wants an end; before a copy was there
+  bool stopped = false, ended_early = false;  // a signal asked to end; it came before any copy
   int status = 0;
   pid_t ended = 0;
   while ((ended = ::waitpid(mpirun, &status, WNOHANG)) == 0) {
@@ -283,7 +286,7 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
     if (stopped && copies.all_seen() && !copies.any_left()) farewell.hurry();
     if (!stopped || copies.any_seen() || ended_early) continue;
     ended_early = true;
-    ::kill(mpirun, SIGTERM);  // which has started none yet
+    ::kill(mpirun, SIGTERM);  // no copy has started yet
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   const int by_signal = stopped ? exit_interrupted : exit_code_of(Stage::run);

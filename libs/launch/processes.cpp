@@ -1,5 +1,5 @@
-// Keeps the processes of a run together: every word is collected and judged by the first process,
-// whose verdict all others take.
+// Keeps the processes of a run together: the first process collects and judges the words of all
+// others, which take its verdict.
 #include "launch/processes.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ void members(Pack& pack, Greeting& greeting) {
   pack(greeting.version, greeting.host.name, greeting.host.boot, greeting.host.token);
 }
 
-// In a time that does not tell how much of them is equal.
+// Compares two tokens in a time that does not depend on how much of them is equal.
 bool same_token(const std::string& one, const std::string& other) {
   unsigned differ = one.size() == other.size() ? 0 : 1;
   for (std::size_t i = 0; i < std::min(one.size(), other.size()); ++i)
@@ -134,7 +134,7 @@ int JoinedProcesses::before_on_this_host() const {
 
 void JoinedProcesses::send(int to, const Word& word) {
   std::string bytes = pack(word.sort, word.what, word.bytes);
-  // The number of its parts goes first where it has several.
+  // Each part begins with a byte: "1" for the last part of a word, "+" for the others.
   const std::size_t parts = (bytes.size() + Carrier::most_bytes - 2) / (Carrier::most_bytes - 1);
   if (parts <= 1) {
     carrier_->post(to, "1" + std::move(bytes));
@@ -163,7 +163,7 @@ Word JoinedProcesses::receive_whole(int from, const std::string& what, Milliseco
     }
     whole = part->front() == '1';
     bytes.append(*part, 1);
-    timeout = std::max(timeout, timeout_);  // the other parts are on their way
+    timeout = std::max(timeout, timeout_);  // wait longer: the other parts are on their way
   }
   Word word;
   Unpacker unpacker(bytes);
@@ -175,7 +175,7 @@ void JoinedProcesses::check_there(int process) {
   try {
     Word word = receive_whole(process, "", Milliseconds(0));
     kept_[static_cast<std::size_t>(process)].push_back(std::move(word));
-  } catch (const WaitedInVain&) {  // it has nothing to say
+  } catch (const WaitedInVain&) {  // no word has come, and the process is there
   }
 }
 
@@ -298,7 +298,7 @@ void JoinedProcesses::greet(const HostId& own) {
                            token_variable)}},
              false);
     }
-    greeting.host.token.clear();  // nobody else is told
+    greeting.host.token.clear();  // no other process learns it
     all[p] = pack(greeting);
   }
   all = unpack<std::vector<std::string>>(broadcast(what, first() ? pack(all) : ""));
@@ -315,9 +315,9 @@ void JoinedProcesses::greet(const HostId& own) {
   }
 }
 
-// The other clock's reading lies between a question and its answer: the narrowest of some bounds
-// is kept. If they allow no difference there is none: processes of one machine share a
-// clock.
+// Measures the offset of the first process' clock. Its reading lies between a question and the
+// answer; the narrowest bounds of some rounds are kept. If they allow 0, the offset is 0, as
+// processes of one machine share a clock.
 void JoinedProcesses::measure_clock() {
   constexpr const char* what = "the clock";
   double least = -std::numeric_limits<double>::infinity(), most = -least;
@@ -354,7 +354,7 @@ int JoinedProcesses::leave(std::exception_ptr own, int code,
 
 int JoinedProcesses::leave_first(std::exception_ptr own, int code,
                                  const std::function<int(std::exception_ptr)>& print) {
-  if (!over_ && own == nullptr) {  // all must have come to their end too
+  if (!over_ && own == nullptr) {  // all others must have come to their end too
     try {
       for (int p = 1; p < count_; ++p) {
         if (left_[static_cast<std::size_t>(p)]) continue;
@@ -388,8 +388,8 @@ int JoinedProcesses::leave_other(const std::exception_ptr& own,
     send(0, own == nullptr ? Word{Sort::left, "", ""}
                            : Word{Sort::refused, "", pack(refusal_of(own))});
   }
-  // The first process may be about to print, write or plot for as long as it likes. It is gone when
-  // the carrier says so.
+  // The first process may print, write or plot for as long as it likes. If it is gone, the carrier
+  // throws.
   const Milliseconds patience = told || own != nullptr
                                     ? std::max(grace, timeout_ / 10)
                                     : std::max<Milliseconds>(timeout_, patience_for_first);
@@ -398,7 +398,7 @@ int JoinedProcesses::leave_other(const std::exception_ptr& own,
       const Word word = receive(0, "its end", patience);
       if (word.sort == Sort::parted) return unpack<int>(word.bytes);
     }
-  } catch (...) {  // it is gone: who is left says it
+  } catch (...) {  // the first process is gone: this one prints the error
     return print(own != nullptr ? own : std::current_exception());
   }
 }

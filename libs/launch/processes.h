@@ -12,36 +12,35 @@
 
 namespace mw {
 
-// Where a process runs: the host's name, which is for people, and the boot id of the machine's
-// kernel, empty where it cannot be read; and the run's token, which only the first process sees of
-// another.
+// Identifies the host of a process: its name, for people, and the boot id of its kernel, empty
+// where that cannot be read. Also the run's token; only the first process sees those of other
+// processes.
 struct HostId {
   std::string name, boot, token = {};
 };
 HostId own_host();
-// What tells the processes of one run from others that reach them: the launcher makes it anew for
-// each run, and its processes find it in their environment, in this variable. Without one there is
-// no telling.
+// The environment variable of a run's token, by which its processes are told from others that reach
+// them. The launcher makes a new token for each run. Runs without a token cannot be told apart.
 inline constexpr const char* token_variable = "MESHWRIGHT_TOKEN";
 std::string new_token();
-// How long the other processes wait for the first one while it lives.
+// How long the other processes wait for the first one to end while it lives.
 inline constexpr std::chrono::hours patience_for_first{7 * 24};
 
-// In this variable run_by_mpirun() tells its processes where results go: a path of its own stdout.
-// What passes through mpirun is cut off where a process dies, as mpirun reads nothing while it
-// waits for the others, and then kills them; and mpirun does not say that a disk is full.
+// The environment variable in which run_by_mpirun() gives its processes a path of its own stdout,
+// for results. Output through mpirun is cut off where a process dies, as mpirun reads nothing while
+// it waits for the others and then kills them; nor does mpirun report a full disk.
 inline constexpr const char* lines_variable = "MESHWRIGHT_LINES";
-// In this variable it names a file that a process of it makes once it has met the others, or has
-// printed an error.
+// The environment variable in which run_by_mpirun() names a file that one of its processes creates
+// once it has met the others, or has printed an error.
 inline constexpr const char* joined_variable = "MESHWRIGHT_JOINED";
-// Whether these are one machine. Names say nothing of it, as containers of many machines have the
-// same one, and those of one machine several; they decide only where a boot id is not known.
+// Whether two hosts are one machine, by their boot ids. Names decide only without these, as
+// containers on different machines may share a name, and those on one machine may differ.
 bool same_machine(const HostId& one, const HostId& other);
 
 class JoinedProcesses final : public Processes {
  public:
-  // Greets the others: all are of one version, their hosts are known, their clocks measured. Throws
-  // Error if they are not alike. `own`: where this process runs.
+  // Exchanges greetings: compares versions and tokens, learns hosts, measures clocks. Throws Error
+  // if versions or tokens differ. `own`: the host of this process.
   explicit JoinedProcesses(std::unique_ptr<Carrier> carrier,
                            Milliseconds timeout = std::chrono::seconds(300),
                            HostId own = own_host());
@@ -64,10 +63,10 @@ class JoinedProcesses final : public Processes {
   std::string broadcast(const std::string& what, const std::string& bytes) override;
   [[noreturn]] void refuse(std::vector<Problem> problems, bool stopped = false) override;
 
-  // The last word: this process ends with `own` (null: well) and this exit code. On the first one,
-  // and on one that has lost it, `print` gets what is to be said, an error of its own or of another
-  // process, and returns the exit code. All processes end with the first one's code, when that has
-  // printed; it is returned. The carrier ends.
+  // Ends the exchange with the other processes, and the carrier. `own`: the exception by which this
+  // process ends; null: it ends well, with `code`. In the first process, and in one that has lost
+  // it, `print` prints the error, its own or another process', and returns the exit code. All
+  // return the first one's code, after it has printed.
   int leave(std::exception_ptr own, int code,
             const std::function<int(std::exception_ptr)>& print) noexcept;
 
@@ -79,7 +78,7 @@ class JoinedProcesses final : public Processes {
  private:
   Word receive_whole(int from, const std::string& what, Milliseconds timeout);
   void send_refusal(bool stopped, const std::vector<Problem>& problems);
-  // Calls it; whatever is thrown by it ends all processes.
+  // Calls a function. Whatever it throws ends all processes.
   template <class Call>
   auto agreed(Call&& call);
   void greet(const HostId& own);
@@ -92,19 +91,20 @@ class JoinedProcesses final : public Processes {
   std::unique_ptr<Carrier> carrier_;
   const int count_, index_;
   Milliseconds timeout_;
-  std::vector<HostId> hosts_;           // by process; all unknown until they have greeted
-  std::vector<std::deque<Word>> kept_;  // by process: came, and not yet asked for
-  std::vector<bool> left_;              // on the first process: who has said its last word
-  bool over_ = false;                   // there are no more words
+  std::vector<HostId> hosts_;           // by process; unset until greetings are exchanged
+  std::vector<std::deque<Word>> kept_;  // by process: words that came and are not read yet
+  std::vector<bool> left_;              // by process, on the first: it has sent its last word
+  bool over_ = false;                   // no more words are exchanged
   bool ended_ = false;
   double clock_offset_ = 0;
 };
 
-// Starts `processes` copies of the program with these words by mpirun, waits, and returns what
-// they ended with: their exit code, 1 where a signal ended one of them. SIGINT, SIGTERM, SIGHUP and
-// SIGUSR1 go to the copies, which end after the step under way; mpirun itself would give them a
-// fixed time, and take all of it. Throws Error (environment) if mpirun cannot be started, and Error
-// (run) if a signal that nobody wished ends mpirun itself: then no copy may have said why.
+// Starts `processes` copies of the program with these arguments by mpirun, waits for them, and
+// returns their exit code; 1 where a signal ended one of them. Passes SIGINT, SIGTERM, SIGHUP and
+// SIGUSR1 on to the copies, which end after the current step; mpirun itself would give them a fixed
+// time, and always take all of it. Throws Error (environment) if mpirun cannot be started, and
+// Error (run) if a signal ends mpirun that was not sent to this process: then perhaps no copy has
+// said why.
 int run_by_mpirun(int processes, const std::vector<std::string>& words);
 
 }  // namespace mw

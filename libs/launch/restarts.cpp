@@ -1,5 +1,5 @@
-// Starts a script again after a run that failed: decides by the exit code and by what the run left
-// in a file whether that can help, and waits longer each time.
+// Starts a script again after a run that failed: decides by the exit code, and by the report that
+// the run left in a file, whether that can help, and waits longer each time.
 #include "launch/restarts.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 std::atomic<pid_t> child = 0;
 std::atomic<bool> stopped = false;
 
-// What a terminal sends reaches the child by itself, which is of the same group.
+// A signal from the terminal (SI_KERNEL) reaches the child by itself, which is in the same group.
 extern "C" void pass_on(int number, siginfo_t* info, void*) {
   const int before = errno;
   stopped = true;
@@ -46,7 +46,7 @@ extern "C" void pass_on(int number, siginfo_t* info, void*) {
   errno = before;
 }
 
-// Signals are passed on while one lives.
+// Installs the handlers that pass signals on to the child.
 class PassingOn {
  public:
   PassingOn() {
@@ -62,9 +62,8 @@ class PassingOn {
   }
 };
 
-// A file of this process' own for what a run that failed leaves behind. It lies in memory, under
-// the name that the system gives to what a process has open, so that nothing is left of it when
-// this process is killed.
+// The file in which a run that failed leaves its report. It lies in memory, and its path is that of
+// an open descriptor below /proc, so that nothing is left of it when this process is killed.
 class ReportFile {
  public:
   ReportFile() : file_(::memfd_create(report_name, MFD_CLOEXEC)) {
@@ -80,7 +79,7 @@ class ReportFile {
 
   std::string path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), file_); }
   void clear() const { std::ofstream(path(), std::ios::trunc); }
-  // The last run's that failed.
+  // The report of the last run that failed; nothing: none has reported.
   std::optional<Json> read() const {
     Json found = read_json(path());
     if (!found.is_object() || found.empty()) return std::nullopt;
@@ -111,7 +110,7 @@ pid_t start(const std::string& launcher, std::vector<std::string> words) {
 
 int wait_for(pid_t process) {
   child = process;
-  if (stopped) ::kill(process, SIGTERM);  // it came before the process was known
+  if (stopped) ::kill(process, SIGTERM);  // the signal came before the process was known
   int status = 0;
   while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }
@@ -119,7 +118,7 @@ int wait_for(pid_t process) {
   return status;
 }
 
-// False if somebody wants an end.
+// Waits for a time. False: a signal asked to end.
 bool wait_for(std::chrono::seconds time) {
   const auto until = std::chrono::steady_clock::now() + time;
   while (!stopped && std::chrono::steady_clock::now() < until)
@@ -130,8 +129,8 @@ bool wait_for(std::chrono::seconds time) {
 // How a start ended.
 struct End {
   int code = 0;              // exit code; 1 where a signal ended it
-  std::string reason;        // why, if not well
-  std::optional<Json> left;  // what the run that failed says of itself
+  std::string reason;        // why the run failed
+  std::optional<Json> left;  // the report of the run that failed
 };
 
 End end_of(int status, const ReportFile& report) {
@@ -147,8 +146,8 @@ End end_of(int status, const ReportFile& report) {
   return end;
 }
 
-// The launcher has ended, and no process of the run has begun on this machine. Whether one has on
-// another machine is not known here.
+// For a launcher that has ended though no process of the run has begun on this machine; one may
+// have on another. Throws Error (environment) if the launcher was not found.
 void not_begun(const Restarts& restarts, int code,
                const std::function<void(const std::string&)>& say) {
   if (code == 126 || code == 127) {
@@ -167,7 +166,7 @@ void not_begun(const Restarts& restarts, int code,
 
 // Why another start would not help; empty: it may.
 std::string futile(const End& end, const End& before, bool launched) {
-  constexpr int from_signals = 128;  // a launcher's, for a process that a signal ended
+  constexpr int from_signals = 128;  // exit codes above it: a signal ended a process
   if (end.code != exit_code_of(Stage::run) && end.code < from_signals)
     return fmt::format("exit code {} is no run that failed", end.code);
   if (!end.left) {
@@ -200,7 +199,7 @@ int run_with_restarts(const Restarts& restarts, const std::vector<std::string>& 
         own.push_back(setting);
       }
     }
-    // In front of the script's own words.
+    // The options stand in front of the script's own arguments.
     std::vector<std::string> all = words;
     all.insert(std::find(all.begin(), all.end(), "--"), own.begin(), own.end());
     report.clear();

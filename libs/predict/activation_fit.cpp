@@ -1,6 +1,6 @@
-// Chooses for each tensor that layers keep for backward whether it is saved, made again or sent to
-// host memory, by exact bytes, seconds to make it again and seconds of the host link (Beaumont et
-// al. 2021, "Efficient Combination of Rematerialization and Offloading").
+// Chooses for each tensor that layers keep for backward whether it is saved, recomputed or sent to
+// host memory, by exact bytes, recompute seconds and seconds of the host link (Beaumont et al.
+// 2021, "Efficient Combination of Rematerialization and Offloading").
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,18 +20,19 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t least_bytes = std::int64_t{64} << 10;  // smaller tensors stay
+constexpr std::int64_t least_bytes = std::int64_t{64} << 10;  // smaller tensors stay on the device
 
 // A tensor that a layer keeps for backward.
 struct Kept {
   std::string name;
   int layer = -1;
-  double again = 0;  // seconds to make it from what else is kept
-  double copy = 0;   // seconds of the link, one way
+  double again = 0;  // seconds to make the tensor again from what else is kept
+  double copy = 0;   // seconds of the host link, one way
   double worth() const { return again / std::max(copy, 1e-12); }
 };
 
-// What one virtual stage's forward keeps of its layers, and what its layers compute.
+// The tensors that one virtual stage's forward keeps for backward, and the seconds that its layers
+// compute.
 class KeptTensors {
  public:
   KeptTensors(const Program& program, const Segment& forward, const Machine& machine, int threads)
@@ -51,9 +52,10 @@ class KeptTensors {
     }
   }
 
-  // The tensors of layers, the dearest to make again for their seconds of the link first.
+  // The kept tensors of layers, those first that are dearest to make again for their seconds of the
+  // host link.
   std::vector<Kept> list() const {
-    std::map<std::string, Kept> found;  // views of one value go together
+    std::map<std::string, Kept> found;  // by name, as views of one value go together
     for (const auto& [slot, writers] : writers_) {
       const Instruction& maker = code_[writers.front()];
       const int layer = layer_of(slot, maker);
@@ -94,7 +96,7 @@ class KeptTensors {
     }
   }
 
-  // The layer of an activation; -1: the slot is none, or no op of a layer makes it.
+  // The layer of an activation; -1: the slot is no activation, or no op of a layer makes it.
   int layer_of(int slot, const Instruction& maker) const {
     const Slot& s = program_.slots[slot];
     if (s.persistent || s.category != Category::activations || s.alias_of >= 0) return -1;
@@ -132,11 +134,12 @@ class KeptTensors {
   const RankView rank_;
   std::unique_ptr<RankMachine> machine_;
   std::set<int> read_;                       // slots that backward reads
-  std::map<int, std::vector<int>> writers_;  // of slots: forward's instructions
-  std::map<int, double> seconds_;            // of each layer
+  std::map<int, std::vector<int>> writers_;  // by slot: forward's instructions that write it
+  std::map<int, double> seconds_;            // seconds of forward, by layer
 };
 
-// The tensors of one virtual stage, in order of what they are worth, and each layer's seconds.
+// The kept tensors of one virtual stage in order of their worth, and the seconds of each layer's
+// forward.
 struct OfStage {
   std::vector<Kept> kept;
   std::map<int, double> layer_seconds;
@@ -150,7 +153,7 @@ std::vector<OfStage> stages_of(const Plan& plan, const Machine& machine, std::in
       const RankView rank(program, kind.at, 0, machine.scratch());
       most = std::max(most, forecast_memory(rank).peak + plan.request.kept_by_libraries);
     }
-    if (most <= limit) continue;  // nothing needs to go
+    if (most <= limit) continue;  // all ranks fit: nothing needs to go to host memory
     for (const Segment& segment : program.segments) {
       if (segment.kind != SegmentKind::forward || segment.copy_of >= 0) continue;
       const KeptTensors tensors(program, segment, machine, plan.request.threads);
@@ -163,8 +166,8 @@ std::vector<OfStage> stages_of(const Plan& plan, const Machine& machine, std::in
   return stages;
 }
 
-// A knapsack for each layer: the tensors that are worth most, as long as the link carries them in
-// this share of the layer's forward; what is left of one layer's share is the next layer's.
+// Fills a knapsack for each layer: the tensors of most worth that the host link can carry in
+// `share` of the layer's forward. What is left of one layer's share goes to the next layer.
 std::set<std::string> chosen(const std::vector<OfStage>& stages, double share) {
   std::set<std::string> names;
   for (const OfStage& stage : stages) {

@@ -1,4 +1,5 @@
-// Looks up what was measured of this machine, and what stands for what was not.
+// Reads and writes this machine's calibration, and looks up measured times, or what stands in for
+// those that were not measured.
 #include "predict/calibration.h"
 
 #include <fmt/format.h>
@@ -65,7 +66,8 @@ const WorkFit* Calibration::fit_of(const std::string& kind, const std::string& o
                                    int element, bool product, const WorkSize& size) const {
   if (work.empty()) return nullptr;
   const auto fitting = [&](const auto& kinds) -> const WorkFit* {
-    // One rank has nothing to move or to copy: a kernel that does as little adds two tensors.
+    // One rank, as measured, has nothing to move or to copy. Adding two tensors stands in: it is a
+    // kernel that does as little.
     const bool copies = kind == "move" || kind == "copy";
     for (const std::string& name : {kind, of_class,
                                     std::string(copies    ? "add"
@@ -180,7 +182,7 @@ Calibration Calibration::from_json(const Json& json) {
     for (const auto& [count, curve] : ways.items())
       c.transfers[op][std::stoi(count)] = LogCurve::from_json(curve);
   }
-  // What is not there would cost nothing.
+  // A collective without a curve would be priced as free.
   for (const Collective op :
        {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
         Collective::all_to_all, Collective::send, Collective::recv}) {

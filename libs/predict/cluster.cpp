@@ -367,7 +367,7 @@ class Reader {
     for (double& share : d.flash) share *= clock;
   }
 
-  // So many positive numbers; empty, with a problem, for anything else.
+  // Reads a list of `count` positive numbers; empty, with a problem, for anything else.
   std::vector<double> row(const Json& given, std::size_t count, const std::string& key,
                           const std::string& form) {
     std::vector<double> numbers;
@@ -438,7 +438,7 @@ class Reader {
     }
   }
 
-  // So many devices in so many dims, as even as their factors allow: "{ 2, 4, 4 }".
+  // A torus shape of `devices` devices in `dims` dims, as even as the factors allow: "{ 2, 4, 4 }".
   static std::string shape_of(std::int64_t devices, std::size_t dims) {
     std::vector<std::int64_t> factors, shape(std::max<std::size_t>(dims, 1), 1);
     for (std::int64_t f = 2; f * f <= devices; ++f)
@@ -450,10 +450,10 @@ class Reader {
     return fmt::format("{{ {} }}", fmt::join(shape, ", "));
   }
 
-  // Kinds are read as clusters of their nodes, whose tables are the described ones with what is
-  // other in them; a whole cluster's are its own.
+  // Each kind is read as a cluster of its own nodes. Its tables are the cluster's tables with the
+  // keys that the kind changes; a kind that is a whole cluster has tables of its own.
   void read_kinds(const Json& table, const Json& kinds) {
-    if (!problems_.empty()) return;  // kinds would repeat what is wrong with the tables they share
+    if (!problems_.empty()) return;  // kinds would repeat the problems of shared tables
     int number = 0;
     std::int64_t nodes = 0;
     for (const Json& given : kinds) {
@@ -472,7 +472,7 @@ class Reader {
         }
       }
       if (table.contains("torus") && !whole.contains("network"))
-        whole["network"] = {{"nic", cluster_.torus.bandwidth}};  // which no transfer takes
+        whole["network"] = {{"nic", cluster_.torus.bandwidth}};  // no transfer uses it
       kind = Reader(path_ + "." + key, problems_).run(whole);
       if (kind.node.devices != cluster_.node.devices) {
         wrong(key + ".node.devices",
@@ -521,7 +521,7 @@ class Reader {
     }
   }
 
-  // Whatever ranks there are can reach one another.
+  // Checks that all ranks can reach one another.
   void check_links(const Values& given) {
     if (given.has("torus")) return;
     if (cluster_.node.devices > 1 && cluster_.node.bandwidth == 0 &&

@@ -1,4 +1,4 @@
-// Reads the machine that a script's cluster and stack describe, and holds plans against it.
+// Reads the machine that a script's cluster and stack describe, and checks plans against it.
 #include "predict/cluster_machine.h"
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ std::string ClusterMachine::name() const {
 
 double ClusterMachine::peak(int ranks, Dtype dtype, int) const {
   return parts_.sum(ranks, [&](const ClusterParts::Part& part) {
-    return part.cluster.device.peak(dtype) * part.by.compute;  // slow devices are as described
+    return part.cluster.device.peak(dtype) * part.by.compute;  // a slow device counts as described
   });
 }
 
@@ -75,7 +75,7 @@ DeviceRoom ClusterMachine::device_of(int rank) const {
 }
 
 HostMemory ClusterMachine::host() const {
-  std::int64_t least = 0;  // of those that are known
+  std::int64_t least = 0;  // least of the capacities that are known
   for (const auto& part : parts_.all()) {
     const std::int64_t own = part.cluster.host_capacity;
     if (own > 0) least = least > 0 ? std::min(least, own) : own;
@@ -118,7 +118,7 @@ std::vector<NamedBytes> ClusterMachine::beside_program(const RankView& rank,
 }
 
 Basis ClusterMachine::basis() const {
-  // A device's name, and the bytes that it holds, change no time.
+  // Keys on which no time depends: a device's name, and the bytes that it holds.
   static constexpr std::string_view timeless[] = {"device.memory", "device.name", "device.context",
                                                   "device.communicator", "device.workspace"};
   const bool shipped =
@@ -145,7 +145,7 @@ double ClusterMachine::stragglers(int ranks) const {
 
 namespace {
 
-// Every device has a rate for the attention of the stack.
+// Checks that every device has a rate for the stack's flash attention.
 void check_flash(const Cluster& hardware, const Stack& software, Problems& problems) {
   const ClusterParts parts(hardware);
   for (const auto& part : parts.all()) {
@@ -162,7 +162,8 @@ void check_flash(const Cluster& hardware, const Stack& software, Problems& probl
 std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& stack,
                                              Problems& problems) {
   Problems found;
-  // Keys alone, as --set cluster.nodes=8 makes them where the script names no cluster.
+  // The table has changed keys alone, as --set cluster.nodes=8 makes them where the script names no
+  // cluster.
   if (cluster.is_object() && !cluster.contains("device") && !cluster.contains("node")) {
     problems.add(Stage::options, "cluster.missing", "cluster",
                  fmt::format("cluster: {} describes no hardware", lua_text(cluster)),
@@ -183,7 +184,7 @@ std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& st
 
 namespace {
 
-// The devices have a rate for what the plan computes in.
+// Checks that the part's devices have a rate for what the plan computes in.
 void check_rates(const Plan& plan, const ClusterMachine& machine, const ClusterParts::Part& part,
                  Problems& problems) {
   const DeviceType& device = part.cluster.device;
@@ -195,7 +196,7 @@ void check_rates(const Plan& plan, const ClusterMachine& machine, const ClusterP
   }
   const Dtype dtype = plan.programs.front().dtype;
   if (device.lacks.contains(dtype)) {
-    // Another of the same width that it has.
+    // Another type of the same width, which the device may have.
     const Dtype other = dtype == Dtype::bf16 ? Dtype::fp16 : Dtype::bf16;
     const bool has_other = bytes_of(dtype) == 2 && !device.lacks.contains(other);
     problems.add(

@@ -1,5 +1,5 @@
 // A described cluster as a machine: each rank has a device of its own, in the order of the ranks,
-// and transfers run beside compute as the stack has it.
+// and transfers run beside compute as the software stack allows.
 #pragma once
 
 #include "meshwright/engine/plan.h"
@@ -10,8 +10,9 @@
 
 namespace mw {
 
-// Ops take buffers for all their rows where the stack's kernels do (Stack::whole_rows). `machine`
-// is the one whose kernels these are, null if there is none.
+// What kernels allocate under a software stack: ops take buffers for all their rows where the
+// stack's kernels do (Stack::whole_rows). `machine` is the machine whose kernels these are, or
+// null.
 class FlashScratch final : public DeviceScratch {
  public:
   explicit FlashScratch(bool whole_rows, const Machine* machine = nullptr)
@@ -33,7 +34,7 @@ class ClusterMachine final : public Machine {
         stack_(std::move(stack)),
         parts_(cluster_),
         kernels_(stack_.whole_rows, this) {}
-  // A copy's kernels point to the copy.
+  // `kernels_` of a copied machine points to the copy.
   ClusterMachine(const ClusterMachine& other) : ClusterMachine(other.cluster_, other.stack_) {}
   ClusterMachine& operator=(const ClusterMachine& other) {
     cluster_ = other.cluster_;
@@ -44,7 +45,8 @@ class ClusterMachine final : public Machine {
   }
 
   std::string name() const override;
-  // Fitted if the device and the stack are, and no key that times depend on was changed.
+  // Basis::fitted if the device and the stack are fitted, and no key was changed on which times
+  // depend.
   Basis basis() const override;
   std::int64_t room() const override { return cluster_.devices(); }
   std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
@@ -68,11 +70,12 @@ class ClusterMachine final : public Machine {
   }
   const DeviceScratch* scratch() const override { return &kernels_; }
   std::int64_t kept_by_libraries() const override;
-  // gradients, loss, reserve, communicators, context: those that the stack and the device have.
+  // The entries "gradients", "loss", "reserve", "communicators" and "context", as far as the stack
+  // and the device have them.
   std::vector<NamedBytes> beside_program(const RankView& rank,
                                          const MemoryForecast& memory) const override;
-  // Fitted if the device and the stack are, and no key of either that these bytes depend on was
-  // changed.
+  // Basis::fitted if the device and the stack are fitted, and no key of either was changed on which
+  // beside_program() depends.
   Basis beside_basis() const override;
 
   const Cluster& cluster() const { return cluster_; }
@@ -86,11 +89,12 @@ class ClusterMachine final : public Machine {
   FlashScratch kernels_;
 };
 
-// What a script's `cluster` and `stack` describe (null: this project's own stack); null with
-// problems.
+// The machine that a script's `cluster` and `stack` describe (a null stack: this project's own).
+// Null, with problems, if a description is wrong.
 std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& stack,
                                              Problems& problems);
-// What of a plan the cluster lacks: devices, a rate for its numbers, a link to the host.
+// Adds a problem for each thing that the plan needs and the cluster lacks: devices, a rate for the
+// plan's numbers, a link to the host.
 void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& problems);
 
 }  // namespace mw

@@ -23,7 +23,7 @@ Cluster slowed(Cluster cluster, const SlowBy& by) {
 
 namespace {
 
-// Whether all numbers of both are the same.
+// Whether both clusters are the same in all numbers of devices, links and hosts.
 bool same_numbers(const Cluster& a, const Cluster& b) {
   DeviceType device = a.device;
   device.name = b.device.name;
@@ -32,7 +32,7 @@ bool same_numbers(const Cluster& a, const Cluster& b) {
          a.host_bandwidth == b.host_bandwidth && a.host_capacity == b.host_capacity;
 }
 
-// What is slow of a device of a node.
+// How much slower than described a device of a node is.
 SlowBy slow_of(const Cluster& cluster, int node, int device) {
   SlowBy by;
   for (const SlowPart& part : cluster.slow) {
@@ -45,7 +45,7 @@ SlowBy slow_of(const Cluster& cluster, int node, int device) {
   return by;
 }
 
-// The cluster as if all nodes were of one of its kinds; 0: of none.
+// The cluster as if all nodes were of one of its kinds; `kind` 0: of no kind.
 Cluster of_kind(const Cluster& cluster, int kind) {
   Cluster one = cluster;
   one.kinds.clear();
@@ -66,15 +66,16 @@ Cluster of_kind(const Cluster& cluster, int kind) {
 
 ClusterParts::ClusterParts(const Cluster& cluster) {
   const std::int64_t devices = cluster.node.devices;
-  std::set<int> nodes = {0, cluster.nodes};  // at which something else begins
-  std::vector<std::pair<int, int>> kinds;    // the node at which each begins, and its number
+  std::set<int> nodes = {0, cluster.nodes};  // nodes at which a kind or a slow part begins
+  std::vector<std::pair<int, int>> kinds;    // by kind: its first node, and its number
   int next = 0;
   for (std::size_t k = 0; k < cluster.kinds.size(); ++k) {
     kinds.emplace_back(next, static_cast<int>(k) + 1);
     nodes.insert(next += cluster.kinds[k].nodes);
   }
   kinds.emplace_back(next, 0);
-  std::set<int> within = {0, cluster.node.devices};  // devices of a node
+  // Devices of a node at which a slow part begins.
+  std::set<int> within = {0, cluster.node.devices};
   for (const SlowPart& part : cluster.slow) {
     nodes.insert({part.first, part.last + 1});
     if (part.device >= 0) within.insert({part.device, part.device + 1});
@@ -127,7 +128,7 @@ void ClusterParts::add(std::int64_t first, std::int64_t end, const Cluster& desc
 int ClusterParts::of(int device) const {
   const auto behind = std::upper_bound(runs_.begin(), runs_.end(), device,
                                        [](int at, const Run& run) { return at < run.first; });
-  return std::prev(behind)->part;  // the last run has what is beyond all nodes
+  return std::prev(behind)->part;  // devices beyond all nodes are in the last run
 }
 
 std::vector<int> ClusterParts::among(int first, int end) const {
@@ -141,7 +142,7 @@ std::vector<int> ClusterParts::among(int first, int end) const {
 
 namespace {
 
-// How many ranks lie between two that differ by one in the stage alone.
+// The difference of two ranks whose coordinates differ by one in the stage alone.
 int stage_stride(const Program& program) {
   Coordinates at(program.mesh.atoms().size(), 0);
   at[static_cast<std::size_t>(program.stage_atom)] = 1;
@@ -164,7 +165,7 @@ std::vector<int> ClusterParts::of_stage(const Program& program, int stage) const
 std::vector<std::vector<RankClass>> ClusterParts::split(
     const Program& program, const std::vector<RankClass>& classes) const {
   std::vector<std::vector<RankClass>> found(classes.size());
-  // Classes are ranges of coordinates along each atom, and have their first ones.
+  // A class is a range of coordinates along each atom; its `at` has the first ones.
   const std::size_t atoms = program.mesh.atoms().size();
   std::vector<std::set<int>> begins(atoms);
   std::map<Coordinates, std::size_t> numbers;

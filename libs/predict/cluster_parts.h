@@ -1,4 +1,4 @@
-// The parts of a cluster: devices that are of one kind, and as fast as described or equally slow.
+// Groups a cluster's devices into parts: devices of one kind that are equally fast.
 #pragma once
 
 #include <algorithm>
@@ -11,16 +11,16 @@
 
 namespace mw {
 
-// The cluster with all devices and links so much slower.
+// The cluster with all devices and links slower by these factors.
 Cluster slowed(Cluster cluster, const SlowBy& by);
 
 class ClusterParts {
  public:
   struct Part {
-    Cluster cluster;  // as if all of its nodes were as this part is
-    std::string key;  // where its device is described: "cluster.device"
-    SlowBy by;        // how much slower than that it is
-    int kind = 0;     // the place of its kind in Cluster::kinds, counted from 1; 0: none of them
+    Cluster cluster;  // the cluster as if all of its nodes were like this part
+    std::string key;  // key under which the part's device is described: "cluster.device"
+    SlowBy by;        // how much slower than described the part is
+    int kind = 0;     // number of the part's kind in Cluster::kinds, counted from 1; 0: no kind
     std::int64_t devices = 0;
   };
 
@@ -32,7 +32,7 @@ class ClusterParts {
   // The number of a device's part; devices are counted through the nodes.
   int of(int device) const;
   const Part& part_of(int device) const { return all_[static_cast<std::size_t>(of(device))]; }
-  // The sum of `each(part)` over the first devices, as many as `end` says.
+  // The sum of `each(part)` over the devices from 0 to before `end`.
   template <class Each>
   double sum(int end, const Each& each) const {
     double all = 0;
@@ -45,24 +45,24 @@ class ClusterParts {
   }
   // The parts on which ranks from `first` to before `end` lie, ascending.
   std::vector<int> among(int first, int end) const;
-  // The same of a stage's ranks, each of which has the device of its number.
+  // The parts on which a stage's ranks lie, ascending; a rank has the device of its own number.
   std::vector<int> of_stage(const Program& program, int stage) const;
 
-  // Splits each class of a program's ranks (rank_classes) by the parts on which they lie, with one
-  // rank of each piece. It looks at every rank.
+  // Splits each class of a program's ranks (rank_classes) by the parts on which the ranks lie; `at`
+  // of each piece is one of its ranks. The cost grows with the number of ranks.
   std::vector<std::vector<RankClass>> split(const Program& program,
                                             const std::vector<RankClass>& classes) const;
 
  private:
   struct Run {
-    std::int64_t first = 0, end = 0;  // devices
+    std::int64_t first = 0, end = 0;  // range of devices
     int part = 0;
   };
   void add(std::int64_t first, std::int64_t end, const Cluster& described, int kind,
            const SlowBy& by);
 
   std::vector<Part> all_;
-  std::vector<Run> runs_;  // ascending, without gaps
+  std::vector<Run> runs_;  // ranges that cover all devices, ascending and without gaps
 };
 
 }  // namespace mw

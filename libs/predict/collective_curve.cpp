@@ -1,4 +1,4 @@
-// Reads measured collectives, and finds those that say what another one takes.
+// Reads measured collectives, and finds the curve by which a collective is priced.
 #include "predict/collective_curve.h"
 
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ class CurveReader {
   }
 
   bool read_place(const Json& given, CollectiveCurve& curve) {
-    constexpr std::int64_t most = 65536;  // devices of a node, and nodes
+    constexpr std::int64_t most = 65536;  // most ranks, and most nodes
     const Json said = given.value("nodes", Json());
     const auto nodes = over_nodes_ ? whole_number(said) : 1;
     if (!nodes || *nodes < (over_nodes_ ? 2 : 1) || *nodes > most) {
@@ -90,13 +90,13 @@ class CurveReader {
   Problems& problems_;
 };
 
-// A curve that says what a collective takes, and how many times its own.
+// A collective whose curve may stand in for another one's, and the factor on its seconds.
 struct StandIn {
   Collective op;
   double times;
 };
 
-// The best first.
+// The collectives whose curves may stand in for this one's, the best first.
 std::vector<StandIn> stand_ins(Collective op, bool over_nodes) {
   std::vector<StandIn> all{{op, 1}};
   const bool gathers = op == Collective::all_gather, scatters = op == Collective::reduce_scatter;
@@ -118,7 +118,7 @@ CurveTime time_on(const CollectiveCurve& curve, Collective op, double times, dou
   return {times * curve.seconds(bytes, least), curve.op == op, between};
 }
 
-// Bus bandwidth over that of the algorithm, as nccl-tests define it (doc/PERFORMANCE.md there).
+// Bus bandwidth over algorithm bandwidth, as nccl-tests define them (doc/PERFORMANCE.md there).
 double bus_share(Collective op, double ranks) {
   if (op == Collective::send) return 1;
   return (op == Collective::all_reduce ? 2 : 1) * (ranks - 1) / ranks;

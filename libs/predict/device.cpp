@@ -40,8 +40,8 @@ double worked() {
   return core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
-// Seconds of one call: the median of batches of `calls` that fit into `budget`, after one to warm
-// up. The quickest would be a speed that a step never has.
+// Seconds of one call: the median of batches of `calls` that fit into `budget`, after one call to
+// warm up. The quickest batch would have a speed that a step never has.
 template <class Body>
 double median_seconds(double budget, int calls, Body&& body) {
   body();
@@ -67,8 +67,8 @@ LocalDims dims_of(std::initializer_list<std::pair<const char*, std::int64_t>> si
   return dims;
 }
 
-// A linear layer's product of n by n matrices, as a plan's op computes it: by the library that the
-// op takes here.
+// A linear layer's product of n by n matrices, as a plan's op computes it, with the library that
+// the op uses on this machine.
 class LinearProduct {
  public:
   LinearProduct(std::int64_t n, at::ScalarType type)
@@ -114,13 +114,13 @@ double pointwise_rate(at::ScalarType type) {
   return 13.0 * n / seconds;
 }
 
-// Share of `rate` that attention's kernel reaches, by a head's size. Its products are small: narrow
-// heads reach a fifth of what large products do.
+// Share of `rate` that attention's kernel reaches, by a head's size. The kernel's products are
+// small: narrow heads reach a fifth of what large products do.
 struct AttentionShares {
   LogCurve forward, backward;
 };
 
-// Causal attention of 256 tokens, as a plan's op computes it.
+// Measures causal attention of 256 tokens, as a plan's op computes it.
 AttentionShares attention_shares(double rate) {
   constexpr std::int64_t heads = 4, tokens = 256;
   std::vector<std::pair<double, double>> forward, backward;
@@ -153,8 +153,8 @@ AttentionShares attention_shares(double rate) {
 
 double copy_rate(std::int64_t pairs = 16) {
   const std::int64_t n = 1 << 20;  // 4 MiB: the size of an activation
-  // A step comes back to an activation after it touched all others, so no cache holds it: in turn
-  // through more than the caches do.
+  // A step comes back to an activation after it has touched all others, when no cache holds it. So
+  // copies go in turn through more memory than the caches have.
   const at::Tensor from = at::ones({pairs, n}, at::kFloat);
   const at::Tensor to = at::ones({pairs, n}, at::kFloat);
   std::int64_t ring_step = 0;
@@ -170,7 +170,7 @@ double call_overhead() {
   return median_seconds(0.004, 50, [&] { y.add_(x); });
 }
 
-// Half of a round trip between two threads that sleep.
+// Seconds of half a round trip between two threads that sleep.
 double latency_seconds() {
   std::atomic<int> ring_step{0};
   constexpr int rounds = 200;
@@ -193,7 +193,7 @@ double latency_seconds() {
   return seconds / (2 * rounds);
 }
 
-// The mean of what each core measures while all of them do.
+// The mean of what `measure` returns on each core while all cores run it.
 template <class Measure>
 double mean_of_all_cores(int cores, const Measure& measure) {
   std::vector<double> found(static_cast<std::size_t>(cores));
@@ -204,14 +204,14 @@ double mean_of_all_cores(int cores, const Measure& measure) {
       own = measure();
     }));
   }
-  threads.clear();  // waits for them
+  threads.clear();  // joins the threads
   return std::accumulate(found.begin(), found.end(), 0.0) / cores;
 }
 
 double copy_rate_at_once(int cores, double alone) {
   if (cores == 1) return alone;
-  // Many cores share their caches, so each copies through less: a pair has 8 MiB, and together they
-  // take 1 GiB, or, beyond 64 cores, 16 MiB each.
+  // Many cores share their caches, so each copies through less memory: a pair of tensors has 8 MiB,
+  // and all cores together take 1 GiB, or, beyond 64 cores, 16 MiB each.
   const std::int64_t pairs = std::clamp<std::int64_t>(128 / cores, 2, 16);
   return std::min(alone, mean_of_all_cores(cores, [pairs] { return copy_rate(pairs); }));
 }
@@ -292,7 +292,7 @@ Device Device::from_json(const Json& json) {
   d.pointwise16 = positive(json, "pointwise16");
   d.pointwise32 = positive(json, "pointwise32");
   d.pointwise64 = positive(json, "pointwise64");
-  if (json.contains("attention")) {  // a calibration of an older version has none
+  if (json.contains("attention")) {  // calibrations of an older version have no curves of attention
     d.attention = LogCurve::from_json(json.at("attention"));
     d.attention_backward = LogCurve::from_json(json.at("attention_backward"));
   }
@@ -319,7 +319,7 @@ Device measure_device() {
   // In a thread of its own: ATen's thread count belongs to the thread that sets it.
   in_own_thread([&d] {
     at::set_num_threads(1);
-    // As a rank calls its kernels.
+    // The guards under which a rank calls its kernels.
     const at::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     d.name = cpu_model();
@@ -354,7 +354,8 @@ Device this_device(const std::filesystem::path& folder) {
   if (const auto found = cache.find(key); found != cache.end()) {
     try {
       known = Device::from_json(*found);
-    } catch (const std::exception&) {  // someone else's, or damaged: measured anew
+      // An entry of another form, or a damaged one, is measured anew.
+    } catch (const std::exception&) {
     }
   }
   if (known && !are_busy(known->others, known->cores)) return *known;
@@ -368,7 +369,7 @@ Device this_device(const std::filesystem::path& folder) {
 const Device& this_device() {
   static const Device device = [] {
     Device found = this_device(cache_folder());
-    found.memory = machine_memory();  // a container's limit is none of the CPU's
+    found.memory = machine_memory();  // the limit of a container does not belong to the CPU
     return found;
   }();
   return device;
@@ -380,8 +381,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
-// The number in a file; no limit if it has no number ("max") or is not there.
-// Version 1 writes a huge one for no limit.
+// The number in a file of a control group; no limit if the file has no number ("max") or does not
+// exist. Version 1 writes a huge number for no limit.
 std::int64_t limit_in(const fs::path& file) {
   std::ifstream stream(file);
   std::uint64_t bytes = 0;

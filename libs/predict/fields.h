@@ -18,8 +18,9 @@ namespace mw {
 template <class T>
 class Fields {
  public:
-  // By the member's type: a number, an integer, bytes (std::int64_t), a flag or text. Where the key
-  // is optional and left out, the member stays as it is.
+  // Declares a key. The member's type decides its option: a number, an integer, bytes
+  // (std::int64_t), a flag or text. Where the key is optional and left out, the member keeps its
+  // value.
   template <class Member>
   Options& add(const char* name, const char* doc, Member T::*member) {
     readers_.push_back([=](const Values& values, T& into) {
@@ -31,18 +32,19 @@ class Fields {
     if constexpr (std::is_same_v<Member, std::string>) return options_.text(name, doc);
     return options_.integer(name, doc);
   }
-  // The options, to read keys by hand.
+  // The options, to declare keys that are read by hand.
   Options& options() { return options_; }
   const Options& options() const { return options_; }
 
-  // A key of older files is told its name of today.
+  // A key that older files have: the hint of its problem gives the present name.
   void formerly(std::string old, std::string now) { renamed_[std::move(old)] = std::move(now); }
 
-  // What somebody would write instead of a number out of its range. The nearest that is allowed, a
-  // byte a second, nobody means.
+  // A sensible value for a key, for the hint where a number is out of its range. The nearest
+  // allowed number, a byte a second, would help nobody.
   void example(std::string key, std::string text) { examples_[std::move(key)] = std::move(text); }
 
-  // Nothing, and its problems, if the table is wrong.
+  // Reads the table into `into`, and returns its values. Adds problems and returns nothing if the
+  // table is wrong.
   std::optional<Values> read(const Json& table, const std::string& path, Problems& problems,
                              T& into) const {
     Problems found;
@@ -64,8 +66,8 @@ class Fields {
 
  private:
   Options options_;
-  std::map<std::string, std::string> renamed_;   // by the old name
-  std::map<std::string, std::string> examples_;  // by key
+  std::map<std::string, std::string> renamed_;   // present names, by the old name
+  std::map<std::string, std::string> examples_;  // sensible values, by key
   std::vector<std::function<void(const Values&, T&)>> readers_;
 };
 

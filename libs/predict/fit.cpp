@@ -17,7 +17,8 @@ std::string bytes_text(std::int64_t bytes) {
 
 constexpr std::int64_t most_parts = 1 << 20;
 
-// As many as microbatches of `size` make, the larger ones first.
+// Splits `own` sequences into as many microbatches as microbatches of `size` would be, as evenly as
+// possible, the larger ones first.
 std::vector<std::int64_t> even_parts(std::int64_t own, std::int64_t size) {
   const std::int64_t count = (own + size - 1) / size;
   std::vector<std::int64_t> parts;
@@ -32,7 +33,7 @@ std::vector<std::int64_t> even_sizes(std::int64_t own, std::int64_t fewest) {
   for (std::int64_t count = fewest; count <= own;) {
     sizes.push_back((own + count - 1) / count);
     if (sizes.back() == 1) break;
-    count = (own + sizes.back() - 2) / (sizes.back() - 1);  // the fewest that make them smaller
+    count = (own + sizes.back() - 2) / (sizes.back() - 1);  // the fewest of a smaller size
   }
   return sizes;
 }
@@ -44,7 +45,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
   tried.sizes.clear();
   Problems of_one;
   auto last = make_plan(tried, of_one);
-  if (last == nullptr) {  // it may be that so many microbatches are too many
+  if (last == nullptr) {  // perhaps microbatches of 1 are too many
     tried.microbatch = 0;
     Problems none;
     last = make_plan(tried, none);
@@ -58,14 +59,16 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
   std::shared_ptr<const Plan> found;
   std::int64_t least = 0, least_size = 0, left_out = 0;
   double work = 0;
-  // One after the other: a pipeline may hold more with smaller microbatches, as more are under way.
+  // Sizes are tried one after the other, not by bisection: a pipeline may hold more with smaller
+  // microbatches, as more are under way.
   for (std::int64_t size : even_sizes(own, 1)) {
     if (work > most_search || own / size > most_parts) {
       left_out = size;
       break;
     }
     tried.sizes = even_parts(own, size);
-    Problems none;  // what another limit refuses (a schedule's, recompute's) does not fit either
+    // Sizes that another limit (a schedule's, recompute's) refuses do not fit either.
+    Problems none;
     const auto plan = make_plan(tried, none);
     work += plan == nullptr ? last->work : plan->work;
     if (plan == nullptr) continue;

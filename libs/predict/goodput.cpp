@@ -16,16 +16,16 @@ namespace mw {
 namespace {
 
 constexpr double day = 86400;
-// Failures that a simulation goes through at least, so that its shares err by less than a per cent.
+// The least number of failures in a simulation, so that its shares err by less than a per cent.
 constexpr double least_failures = 4000;
 
-// The share of time with a slow device among all, if each stays as long.
+// The share of the time in which some device is slow, if all slow spells last equally long.
 double slow_share(const GoodputRequest& r) {
   if (r.slow_mtbf <= 0) return 0;
   return 1 - std::exp(-r.devices * r.slow_seconds / r.slow_mtbf);
 }
 
-// Failures and slow devices as they come, and a clock through them.
+// Simulates a run: failures and slow devices come at random, and a clock goes through them.
 class RunSimulation {
  public:
   RunSimulation(const GoodputRequest& request, std::int64_t steps)
@@ -66,7 +66,7 @@ class RunSimulation {
  private:
   double draw(double mean) { return -mean * std::log(1 - uniform_(random_)); }
 
-  // Moves the clock; false if a failure comes first, at which it then stands.
+  // Moves the clock; false if a failure comes first, at which the clock then stands.
   bool pass(double seconds) {
     if (clock_ + seconds < next_failure_) {
       clock_ += seconds;
@@ -76,7 +76,8 @@ class RunSimulation {
     return false;
   }
 
-  // So much work, which takes longer while a device is slow.
+  // Does `left` seconds of work, which take longer while a device is slow. False if a failure comes
+  // first.
   bool work(double left) {
     while (left > 0) {
       while (next_slow_ <= clock_) {
@@ -95,10 +96,11 @@ class RunSimulation {
     return true;
   }
 
-  // A failure meanwhile begins it anew. The slow device may have been the one that failed or not:
-  // it stays.
-  // `repeated`: seconds of work that the first one has lost. Where another fails meanwhile, the run
-  // goes on when the longer of both restarts is over, to whose cause the time counts.
+  // Restarts the run; a failure meanwhile begins the restart anew. A slow device stays, as it may
+  // not have been the one that failed.
+  // `repeated`: seconds of work that the first failure has lost. Where another failure comes
+  // meanwhile, the run goes on when the longer of both restarts is over, and the time counts to the
+  // cause of that restart.
   void restart(double repeated) {
     double end = 0;
     std::size_t holds = 0;
@@ -121,7 +123,8 @@ class RunSimulation {
     }
   }
 
-  // A cause comes the more often the shorter the time between its own failures.
+  // Draws the cause of a failure: a cause comes the more often, the shorter the time between its
+  // own failures.
   std::size_t draw_cause() {
     if (causes_.empty()) return 0;
     double left = uniform_(random_) / request_.mtbf;
@@ -142,7 +145,8 @@ class RunSimulation {
   GoodputShares shares_;
 };
 
-// The same failures come in each, so that intervals are told apart by their own merits.
+// The steps between checkpoints, near `around` seconds, with the most useful time. The same
+// failures come in each simulation, so that intervals are told apart by their own merits.
 std::int64_t best_steps(const GoodputRequest& r, double around) {
   const auto steps_of = [&](double interval) {
     return std::max<std::int64_t>(1, std::llround(interval / r.step));
@@ -160,8 +164,8 @@ std::int64_t best_steps(const GoodputRequest& r, double around) {
   return best;
 }
 
-// How long the run is away on average, with failures that come meanwhile: those of causes whose
-// restart is no shorter make it longer.
+// Mean seconds from a failure until the run goes on, with failures that come meanwhile: those of
+// causes whose restart is no shorter make it longer.
 double restart_seconds(const GoodputRequest& r) {
   const auto away = [](double restart, double rate) { return std::expm1(restart * rate) / rate; };
   if (r.causes.empty()) return away(r.restart, r.devices / r.mtbf);
@@ -175,7 +179,8 @@ double restart_seconds(const GoodputRequest& r) {
   return seconds;
 }
 
-// Takes the causes of failures, and what they come to together; false if something is wrong.
+// Reads the causes of failures, and sets mtbf and restart of all causes together; false if
+// something is wrong.
 bool read_causes(const Json& table, const std::string& path, Problems& problems,
                  GoodputRequest& request) {
   using Cause = GoodputRequest::Cause;
@@ -202,7 +207,6 @@ bool read_causes(const Json& table, const std::string& path, Problems& problems,
   return true;
 }
 
-// The keys of slow devices.
 const Fields<GoodputRequest>& straggler_fields() {
   using R = GoodputRequest;
   static const Fields<R> fields = [] {
@@ -217,7 +221,6 @@ const Fields<GoodputRequest>& straggler_fields() {
   return fields;
 }
 
-// All other keys.
 const Fields<GoodputRequest>& goodput_fields() {
   using R = GoodputRequest;
   static const Fields<R> fields = [] {
@@ -252,7 +255,7 @@ const Fields<GoodputRequest>& goodput_fields() {
 // simulation of so little progress would tell nothing. Against a restart only those failures count
 // whose own restart takes as long or longer: others do not lengthen it.
 void check_gets_on(const GoodputRequest& r, const std::string& key, Problems& problems) {
-  constexpr double most = 10;  // failures in a restart, or in a step
+  constexpr double most = 10;  // most failures in a restart, or in a step
   double seconds = r.checkpoint + r.step, failure = r.mtbf / r.devices;
   bool restarts = false;
   const auto look = [&](double restart, double between) {

@@ -11,18 +11,18 @@
 
 namespace mw {
 
-// Times in seconds.
+// The run whose goodput is asked for. Times are in seconds.
 struct GoodputRequest {
-  double step = 0;  // that a step takes where nothing fails
+  double step = 0;  // seconds of a step where nothing fails
   double devices = 1;
   double mtbf = 0;        // mean time between failures of one device; any stops the run
-  double checkpoint = 0;  // for which training stops at each checkpoint
-  double restart = 0;     // from a failure to the first step after it
-  double interval = 0;    // between checkpoints; 0: the best
-  double days = 30;       // that are simulated, at least; short runs are repeated
+  double checkpoint = 0;  // seconds for which training stops at each checkpoint
+  double restart = 0;     // seconds from a failure to the first step after it
+  double interval = 0;    // seconds between checkpoints; 0: the best interval
+  double days = 30;       // days to simulate, or more until enough failures have come
   std::uint64_t seed = 1;
-  // Slow devices: mean time between them for one device (0: none), how long one stays, and what a
-  // step then takes over what it takes else.
+  // Slow devices: mean time between slow spells of one device (0: none), how long a spell lasts,
+  // and a step's time with a slow device over its time without.
   double slow_mtbf = 0, slow_seconds = 0, slowdown = 1;
   // Causes of failures. `mtbf`: mean time between failures of that cause, of one device; `restart`:
   // as above. Where there are causes, `mtbf` and `restart` above are those of all causes together.
@@ -33,7 +33,7 @@ struct GoodputRequest {
   std::vector<Cause> causes;
 };
 
-// Shares of the whole time; with `useful` they are 1.
+// Shares of the whole time; together they are 1.
 struct GoodputShares {
   double useful = 0;  // steps that are kept, at full speed
   double repeated = 0, checkpoints = 0, restarts = 0, slow = 0;
@@ -41,15 +41,17 @@ struct GoodputShares {
 
 struct Goodput {
   double failure_seconds = 0;  // mean time between failures of the run
-  double young = 0, daly = 0;  // intervals (Young 1974; Daly 2006, equation 37)
-  double best = 0;             // the best that was simulated
-  double interval = 0;         // what the following is of, a whole number of steps
+  // Best intervals between checkpoints (Young 1974; Daly 2006, equation 37).
+  double young = 0, daly = 0;
+  double best = 0;      // the best of the simulated intervals
+  double interval = 0;  // the interval that the members below are for, a whole number of steps
   std::int64_t interval_steps = 0;
-  double closed_form = 0;  // useful, by Daly's expected time (equation 20); slow devices in average
+  // Useful share by Daly's expected time (equation 20), with slow devices on average.
+  double closed_form = 0;
   GoodputShares simulated;
-  std::int64_t failures = 0;  // simulated
-  // What each cause brings about: its failures, and the share of the time that they cost, by work
-  // that is repeated and by restarts.
+  std::int64_t failures = 0;  // failures in the simulation
+  // The failures of one cause, and the share of the time that they cost in repeated work and
+  // restarts.
   struct OfCause {
     std::int64_t failures = 0;
     double lost = 0;
@@ -57,10 +59,10 @@ struct Goodput {
   std::vector<OfCause> causes;
 };
 
-// Young's interval, and Daly's.
+// The best interval between checkpoints by Young's formula, and by Daly's.
 double young_interval(double checkpoint, double failure_seconds);
 double daly_interval(double checkpoint, double failure_seconds);
-// Useful share with checkpoints so far apart, in closed form.
+// The useful share of the time with checkpoints `interval` seconds apart, in closed form.
 double expected_goodput(const GoodputRequest& request, double interval);
 GoodputShares simulate_goodput(const GoodputRequest& request, std::int64_t interval_steps,
                                std::int64_t* failures = nullptr,

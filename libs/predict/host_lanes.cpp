@@ -1,4 +1,4 @@
-// Keeps the lanes between a device and its host, and what is on them.
+// Keeps the copies that are under way between a device and its host memory, and when they end.
 #include "predict/host_lanes.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ HostLanes::HostLanes(const RankView& rank) : program_(rank.program()) {
   const auto some = [](const auto& list, const auto& of) {
     return std::any_of(list.begin(), list.end(), of);
   };
-  // Most programs have none, and nothing is to be looked for in them.
+  // Most programs have no slot in host memory, so no copies are looked for.
   if (!some(program.slots, [](const Slot& slot) { return slot.memory == Memory::host; })) return;
   Footprint made;
   for (const Segment& segment : program.segments) {

@@ -1,5 +1,5 @@
-// Copies between a rank's device and host memory that go on beside what it computes, by a clock:
-// when each begins and ends, and who awaits it, as the executor has them (run/host_copy.h).
+// Times the copies between a rank's device and host memory that run beside compute: when each copy
+// begins and ends, and which instruction awaits it, by the executor's rules (run/host_copy.h).
 #pragma once
 
 #include <vector>
@@ -8,46 +8,49 @@
 
 namespace mw {
 
-// A lane each way: a link carries both ways at once, and copies of one way follow each other.
+// One lane for each direction of the host link: both directions carry copies at once, and copies in
+// one direction follow each other.
 class HostLanes {
  public:
-  // `rank` outlives it.
+  // `rank` must outlive this object.
   explicit HostLanes(const RankView& rank);
 
-  // Storages that copies leave or come to, of those that the instruction comes to: it awaits
-  // copies of them that are under way.
+  // The storages that the instruction uses and that host copies read or write. The instruction
+  // awaits copies of these storages that are under way.
   std::vector<int> awaits(const Instruction& instruction) const;
-  // The storage that a transfer between slots that last reads, if copies come to it: the transfer
-  // follows them, and the rank awaits none. -1: there is none.
+  // The storage that a transfer between persistent slots reads, if it is copied to or from host
+  // memory: the transfer follows these copies, and the rank awaits none of them. -1: no such
+  // storage.
   int follows(const Instruction& instruction) const;
   // When the copies of a microbatch to or from these storages are over.
   double there(const std::vector<int>& storages, int microbatch) const;
-  // When all copies to host memory that were begun before are over.
+  // When all copies to host memory that were begun so far are over.
   double left() const;
-  // Whether a copy awaits left(). One between two slots that last does not: waiting copies of this
-  // kind hold no more memory.
+  // Whether the copy begins only after left(). A copy between two persistent slots does not: while
+  // such copies wait, they hold no more memory.
   bool awaits_left(const HostCopy& copy) const;
-  // When the copies to or from this slot in host memory, which lasts, are over.
+  // When the copies to or from this persistent slot in host memory are over.
   double on_host(int slot) const;
 
   struct Copy {
     double begin = 0, end = 0;
   };
-  // Begun at `clock`, which is no earlier than what it awaits.
+  // Begins a copy at `clock`, which is no earlier than the end of what the copy awaits, and returns
+  // its times.
   Copy begin(const HostCopy& copy, double seconds, int microbatch, double clock);
 
-  // What is under way, seen from a moment and a microbatch.
+  // A copy under way, relative to a moment and a microbatch.
   struct Underway {
     double end = 0;
     int device = -1, host = -1, microbatch = 0;
-    bool leaves = false, lasts = false;  // a copy of a slot that lasts belongs to no microbatch
+    bool leaves = false, lasts = false;  // `lasts`: copy of a persistent slot, of no microbatch
     bool of(int which) const { return lasts || microbatch == which; }
   };
   struct State {
     double out = 0, in = 0;  // seconds until each lane is free
     std::vector<Underway> copies;
     bool quiet() const { return copies.empty() && out <= 0 && in <= 0; }
-    // To the nanosecond.
+    // Whether the states are equal to the nanosecond.
     bool like(const State& other) const;
   };
   State state(double clock, int microbatch) const;
@@ -60,7 +63,7 @@ class HostLanes {
   double over(const Which& which) const;
 
   const Program& program_;
-  std::vector<bool> copied_;  // by storage; empty: nothing ever is
+  std::vector<bool> copied_;  // by storage: host copies read or write it; empty: none do
   double out_ = 0, in_ = 0;   // when each lane is free
   std::vector<Underway> underway_;
 };

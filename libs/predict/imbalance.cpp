@@ -13,9 +13,9 @@
 namespace mw {
 namespace {
 
-constexpr double alike = 0.005;  // of a share: not worth a word
+constexpr double alike = 0.005;  // a difference of shares that is not worth a note
 
-// Whose option says it; null: nobody's.
+// The strategy whose option gives the imbalance; null: no strategy's.
 const StrategyChoice* said_by(const Plan& plan) {
   if (plan.imbalance.option.empty()) return nullptr;
   const auto& all = plan.request.strategies;

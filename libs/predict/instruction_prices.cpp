@@ -8,7 +8,7 @@
 namespace mw {
 namespace {
 
-// Whether the host itself updates parameters, or casts what it keeps of them.
+// Whether the host itself updates parameters of the program, or casts those that it keeps.
 bool works_on_host(const Program& program) {
   return std::any_of(program.buckets.begin(), program.buckets.end(),
                      [](const Bucket& bucket) { return bucket.offload != Offload::nothing; });
@@ -66,8 +66,8 @@ int InstructionPrices::key_of(const Instruction& start) {
   return static_cast<int>(keys_.number(made.transfers.at(0)));
 }
 
-// What a segment with reductions in it is a copy of, where that is priced: they are alike but for
-// these.
+// The prices of the segment that `segment` is a copy of, if that is priced already: a copy
+// ("X.last") differs from its original by its reductions alone.
 const PricedSegment* InstructionPrices::priced_original(const Segment& segment,
                                                         const Kinds& kinds) const {
   if (segment.copy_of < 0) return nullptr;
@@ -80,7 +80,7 @@ PricedSegment InstructionPrices::price(const Segment& segment, const Kinds& kind
   priced.code.reserve(segment.code.size());
   const PricedSegment* original = priced_original(segment, kinds);
   const auto* from = original == nullptr ? nullptr : &program_.segments[segment.copy_of].code;
-  std::size_t next = 0;  // of the original's
+  std::size_t next = 0;  // index in the original's code
   for (const Instruction& i : segment.code) {
     rank_ = &ranks_.of_kind(kinds[static_cast<std::size_t>(i.lane)]);
     const bool same = from != nullptr && next < from->size() && (*from)[next].code == i.code &&
@@ -107,7 +107,7 @@ PricedSegment InstructionPrices::price(const Segment& segment, const Kinds& kind
   return priced;
 }
 
-// What a run does beside its instructions: of a braid, what its lanes do.
+// Work of a run beside its instructions; of a braid, the sum over its lanes.
 WorkTime InstructionPrices::beside(const Segment& segment, const Kinds& kinds) {
   if (segment.kind != SegmentKind::braid)
     return machine_->beside(ranks_.of_kind(kinds.front()), segment);
@@ -157,7 +157,7 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   return p;
 }
 
-// The number of a ring that is priced like this one.
+// The number of the ring that is priced like this one.
 int InstructionPrices::ring_of(const Instruction& ring) {
   std::vector<int> key{rank_->like(ring.op), static_cast<int>(ring.piece)};
   for (const Rotating& r : *ring.ring) {

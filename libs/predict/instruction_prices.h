@@ -1,4 +1,4 @@
-// What each instruction of a program takes on one rank, priced once: for a clock to play.
+// Prices each instruction of a rank's program once, for the clock that then plays them (price.h).
 #pragma once
 
 #include <map>
@@ -17,49 +17,53 @@ namespace mw {
 
 struct TimedTransfer {
   TransferCost cost;
-  int key = -1;  // number of the collective's key
-  // Number of the ranks that take part: transfers of a group go in their order. Those of a stream
-  // are a group of their own, with a number below -1.
+  int key = -1;  // number of the transfer's communication key
+  // Number of the group of ranks that take part: a group's transfers go in order. The transfers of
+  // a stream are a group of their own, with a number below -1.
   int group = -1;
   int stream = -1;  // Move::stream
 };
 struct PricedCopy {
-  HostCopy copy;  // bytes 0: none
+  HostCopy copy;  // none where its bytes are 0
   double seconds = 0;
 };
 struct PricedInstruction {
-  int lane = 0;          // of a braid: which lane
-  bool of_step = false;  // what it awaits or begins belongs to no microbatch (between_lasting)
+  int lane = 0;  // lane of a braid that the instruction belongs to
+  // The transfer that it awaits or begins belongs to no microbatch (between_lasting).
+  bool of_step = false;
   int awaits = -1, begins = -1;
-  std::vector<int> copied;  // storages of which it awaits copies
-  int follows = -1;         // the storage of which its transfer awaits copies
-  double before = 0;        // compute seconds, between what it awaits and what it begins
-  double on_host = 0;       // seconds that the host works on it instead, on a lane of its own
-  std::vector<int> there;   // slots in host memory: that work awaits their copies
-  bool host_waits = false;  // the host waits until the device has come to this instruction
-  PricedCopy copy;          // the copy before the transfers
-  std::vector<TimedTransfer> transfers;  // that the instruction begins
+  std::vector<int> copied;  // storages whose host copies the instruction awaits
+  int follows = -1;         // storage whose host copies its transfer awaits; -1: none
+  double before = 0;        // compute seconds, after what it awaits and before what it begins
+  // Seconds of work that the host does in place of the device, on a lane of its own.
+  double on_host = 0;
+  std::vector<int> there;  // slots in host memory whose copies the host's work awaits
+  // The host waits until the device has come to this instruction.
+  bool host_waits = false;
+  PricedCopy copy;                       // the copy before the transfers
+  std::vector<TimedTransfer> transfers;  // transfers that the instruction begins
   bool between_stages = false;
   double executed = 0;
-  double host = 0;  // seconds of the host that launches it
+  double host = 0;  // seconds of the host to launch it
 };
-// All steps of a ring, which are the same wherever ops are alike.
+// The priced instructions of all steps of a ring. Rings whose ops cost the same share them.
 struct PricedRing {
   std::vector<PricedInstruction> code;
   double host = 0;
 };
 struct PricedSegment {
-  std::vector<PricedInstruction> code;             // of a ring: what it awaits
-  std::vector<std::pair<std::size_t, int>> rings;  // which of `code`, and the ring's number
-  WorkTime beside;                                 // what a run does beside its instructions
-  double host = 0;                                 // seconds of the host that launches them
-  bool on_host = false;                            // the host works or waits in it
+  // Priced instructions; of a ring only what the ring awaits.
+  std::vector<PricedInstruction> code;
+  std::vector<std::pair<std::size_t, int>> rings;  // index in `code`, and number of the ring
+  WorkTime beside;                                 // work of a run beside its instructions
+  double host = 0;                                 // seconds of the host to launch the instructions
+  bool on_host = false;                            // the host works or waits in the segment
 };
 
 // Not thread-safe.
 class InstructionPrices {
  public:
-  // `ranks`, `threads`: see Machine::of_rank. All are kept by reference.
+  // `ranks`, `threads`: see Machine::of_rank. The referenced objects must outlive this one.
   InstructionPrices(const RankView& rank, const Machine& machine, const HostLanes& lanes, int ranks,
                     int threads);
 
@@ -68,7 +72,7 @@ class InstructionPrices {
   Kinds kinds(const SegmentRun& run) const;
   const PricedSegment& segment(int segment, const Kinds& kinds);
   const PricedRing& ring(int number) const { return rings_[static_cast<std::size_t>(number)]; }
-  // What an instruction takes by itself, with all that it begins and copies.
+  // Seconds of an instruction by itself, with the transfers and the copy that it begins.
   double seconds(const Instruction& instruction);
   // The price of a send or a receive between stages.
   double transfer_seconds(const Instruction& instruction, int kind) const;
@@ -89,18 +93,20 @@ class InstructionPrices {
   PricedRing price_ring(const Instruction& ring);
 
   const RankViews ranks_;
-  const RankView* rank_;  // of the microbatch that is priced
+  const RankView* rank_;  // the rank's view for the microbatch that is being priced
   const Program& program_;
   const HostLanes& lanes_;
   TransferKeys keys_;
   std::map<RankSet, int> groups_;
   const std::unique_ptr<RankMachine> machine_;
-  const bool overlaps_;    // ranks have devices of their own, and the host works beside these
-  const bool host_works_;  // the program has such work for the host
+  // Ranks have devices of their own, beside which the host works.
+  const bool overlaps_;
+  // The program has updates for the host to make.
+  const bool host_works_;
   std::map<std::pair<int, Kinds>, PricedSegment> priced_;  // by segment and kinds of microbatches
   std::map<std::tuple<const RankView*, std::string, std::vector<int>>, int> ring_numbers_;
   std::vector<PricedRing> rings_;
-  Footprint made_;  // of the instruction that is priced
+  Footprint made_;  // footprint of the instruction that is being priced
 };
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-// What kernels take on a described device: products in tiles, streams through memory, attention.
+// Prices kernels on a described device: products in tiles, streams through memory, attention.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,8 @@
 namespace mw {
 namespace {
 
-// Whole tiles, at least one on each unit that has any: a small product leaves units idle.
+// Seconds of products in whole tiles. A unit that works has at least one tile, so a small product
+// leaves units idle.
 double tiled(const DeviceType& device, double peak, double m, double n, double k, double batch) {
   double best = INFINITY;
   for (const GemmTile& tile : device.tiles) {

@@ -16,7 +16,7 @@ namespace {
 
 std::optional<StrategyChoice> changed(const StrategySource& source, const StrategyChoice& choice,
                                       const Json& options) {
-  // What was left out stays so, and follows from the rest.
+  // Options that the script left out stay left out: they follow from the others.
   Json entry = choice.written.is_null() ? choice.options : choice.written;
   entry.update(options);
   entry["plugin"] = choice.name;
@@ -29,7 +29,7 @@ LighterPlan with(std::vector<StrategyChoice> strategies, std::size_t place,
   return {std::move(strategies), what, drastic};
 }
 
-// What `choice`, which stands or would stand at that place, can do.
+// The lighter variants of `choice`, which stands or would stand at that place of the plan.
 LighterFamily family_of(const StrategySource& source, const std::vector<StrategyChoice>& strategies,
                         std::size_t place, const StrategyChoice& choice) {
   LighterFamily family;
@@ -49,7 +49,7 @@ LighterFamily family_of(const StrategySource& source, const std::vector<Strategy
   return family;
 }
 
-// The role of all axes with ranks of its own.
+// The one role of all axes with ranks of their own; none if they differ.
 Role role_of(const StrategyChoice& choice) {
   Role role = Role::none;
   for (const AxisRequest& axis : choice.axes) {
@@ -75,8 +75,8 @@ std::string script_text(const StrategyChoice& choice) {
   return entry_text(entry);
 }
 
-// Strategies on the plugin path that are not in the plan, split that in so many ways, and have
-// lighter variants.
+// Strategies on the plugin path that are not in the plan, split in `ways` ways what the role says,
+// and have lighter variants.
 std::vector<StrategyChoice> others(const StrategySource& source,
                                    const std::vector<StrategyChoice>& strategies, Role role,
                                    const Json& ways) {
@@ -146,7 +146,8 @@ std::vector<LighterFamily> lighter_families(const StrategySource& source,
     if (!choice.options.contains("ways")) continue;
     for (StrategyChoice& other :
          others(source, strategies, role_of(choice), choice.options.at("ways"))) {
-      // What both have an option for; a value of the same name may be none of the other's.
+      // Options that both strategies have keep their values, unless the other strategy refuses a
+      // value.
       for (const auto& [key, value] : choice.written.items()) {
         if (key == "plugin" || key == "ways" || !other.options.contains(key)) continue;
         if (auto alike = changed(source, other, {{key, value}})) other = std::move(*alike);

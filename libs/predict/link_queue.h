@@ -1,6 +1,7 @@
-// When the transfers of one link go, on a rank's clock. Those of one group of ranks go in the order
-// in which they are begun, as a communicator has them (Executor::group), and one that waits for
-// what it sends holds up those behind it; meanwhile the link is free for other groups.
+// Schedules the transfers of one link on a rank's clock. Transfers of one group of ranks go in the
+// order in which they are begun, as a communicator has them (Executor::group). A transfer that
+// waits for its data holds up the later ones of its group; meanwhile the link is free for other
+// groups.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +12,18 @@ namespace mw {
 
 class LinkQueue {
  public:
-  // One at a time goes on the link. A transfer that finds others before it in a time in which it
-  // could begin goes on behind them, so it may have several.
+  // A time in which one transfer has the link. A transfer fills the gaps between pieces that were
+  // placed before, so it may have several pieces.
   struct Piece {
     double begin = 0, end = 0;
-    int key = -1;  // of the transfer
+    int key = -1;  // communication key of the transfer
   };
   struct Time {
     double begin = 0, end = 0;
   };
 
-  // Takes a transfer that is begun at `clock`, which is no earlier than that of the last; what it
-  // sends is there at `ready`. Those that were begun before go when they were said to.
+  // Places a transfer that is begun at `clock`, which is no earlier than in the last call; its data
+  // is there at `ready`. Transfers that were placed before keep their times.
   Time begin(int group, int key, double clock, double ready, double seconds) {
     std::erase_if(pieces_, [&](const Piece& piece) { return piece.end <= clock; });
     double& over = over_[group];
@@ -51,14 +52,14 @@ class LinkQueue {
     return {time.begin, over = time.end};
   }
 
-  // In their order; of transfers that are over, there may be none.
+  // The pieces in order of time. Pieces of transfers that are over may be missing.
   const std::vector<Piece>& pieces() const { return pieces_; }
-  // When all are over.
+  // When all placed transfers are over.
   double free() const { return pieces_.empty() ? 0 : pieces_.back().end; }
 
  private:
   std::vector<Piece> pieces_;
-  std::map<int, double> over_;  // by group: when its last is
+  std::map<int, double> over_;  // by group: when its last transfer is over
 };
 
 }  // namespace mw

@@ -18,8 +18,9 @@ class LogCurve {
 
   bool empty() const { return points_.empty(); }
   const std::vector<std::pair<double, double>>& points() const { return points_; }
-  // Below the first point its value; beyond the last one its value, times `size` over the point's
-  // where `grows`. 1 of no points.
+  // The value at `size`. Below the first point it is that point's value. Beyond the last point it
+  // is the last value, times `size` over the last point's size where `grows`. 1 where the curve has
+  // no points.
   double at(double size, bool grows = false) const;
 
   Json to_json() const;  // [[size, value], …]

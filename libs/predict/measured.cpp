@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::size_t numbers_of_step = 2 + std::size(measured_roles);
 
-// How many times one is twice the other, with fractions.
+// The ratio of two numbers as a number of doublings, with fractions.
 double doublings(double a, double b) {
   return std::abs(std::log2(a / b));
 }
 
-// Whether their numbers are within factors of two, and both split the same things.
+// Whether the numbers of both are within factors of two, and both split the same things.
 bool is_near(const PublishedStep& a, const PublishedStep& b) {
   constexpr double most = 1 + 1e-9;
   bool near =

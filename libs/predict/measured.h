@@ -1,4 +1,4 @@
-// The configurations of which a step was published under a stack, and how near a plan is to these.
+// The configurations with a published step time under a stack, and how near a plan is to them.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace mw {
 // ways by role.
 struct PublishedStep {
   double parameters = 0, devices = 0;
-  std::array<double, 4> ways = {1, 1, 1, 1};  // by `measured_roles`
-  std::string table;                          // of tests/reference that has the step
+  std::array<double, 4> ways = {1, 1, 1, 1};  // in the order of `measured_roles`
+  std::string table;                          // table in tests/reference that has the step
 
   Json to_json() const;
 };
@@ -34,11 +34,12 @@ PublishedStep sizes_of(const Plan& plan);
 
 struct NearestMeasured {
   PublishedStep step;
-  // Each of its numbers is within a factor of two of the plan's, and it splits what that splits.
+  // Each number of the step is within a factor of two of the plan's, and both split the same
+  // things.
   bool near = false;
 };
-// The measured step with the smallest sum of the logarithms of all ratios, near ones first; nothing
-// where nothing was measured.
+// The measured step with the smallest sum of the logarithms of all ratios, those that are near
+// before all others; nothing where nothing was measured.
 std::optional<NearestMeasured> nearest_measured(const std::vector<PublishedStep>& measured,
                                                 const PublishedStep& sizes);
 

@@ -25,7 +25,7 @@
 namespace mw {
 namespace {
 
-// What is written otherwise; what is empty stays as it is.
+// The settings of a plan that a change sets; an empty one stays as it is.
 struct Change {
   const LighterPlan* plan = nullptr;
   std::int64_t microbatch = 0;
@@ -49,7 +49,7 @@ class Search {
         together_(limit.together),
         limit_(std::min(limit.bytes, predicted_need(needs_most, limit.together) - 1)),
         most_ranks_(most_ranks) {
-    // A policy that the change would be asked to heed is left for what it made here.
+    // Where a policy chooses the microbatch, changes name the size that it chose for this plan.
     if (asked.table.contains("microbatch") && asked.table["microbatch"].is_object())
       fixed_ = base_.microbatch;
     if (request_.recompute.fit > 0) request_.recompute.kind = RecomputePolicy::Kind::fit;
@@ -88,7 +88,7 @@ class Search {
       }
     };
     const std::vector<LighterFamily> families = lighter_families(source_, request_.strategies);
-    std::vector<const LighterPlan*> lightest;  // of each family
+    std::vector<const LighterPlan*> lightest;  // the last mild plan of each family
     for (const LighterFamily& family : families) {
       for (const LighterPlan& plan : family.mild) consider({&plan, 0, ""});
       if (!family.mild.empty()) lightest.push_back(&family.mild.back());
@@ -105,7 +105,7 @@ class Search {
     for (const LighterFamily& family : families) try_each(family.drastic, again);
   }
 
-  // Each alone, then with microbatches of 1, then with recompute too.
+  // Tries each plan alone, then each with microbatches of 1, without and with recompute.
   void try_each(const std::vector<LighterPlan>& plans, const std::vector<std::string>& again) {
     for (const LighterPlan& plan : plans) consider({&plan, 0, ""});
     for (const LighterPlan& plan : plans) {
@@ -114,7 +114,7 @@ class Search {
     }
   }
 
-  // Where nothing splits the data.
+  // Plans with an added axis of data parallelism, where nothing splits the data.
   std::vector<LighterPlan> with_data() const {
     std::vector<LighterPlan> plans;
     const std::vector<StrategyChoice>& now = request_.strategies;
@@ -145,8 +145,8 @@ class Search {
            (together_ ? " predicted for all ranks together" : " a rank predicted");
   }
 
-  // Sequences of a microbatch with which there are more of them, as even as they can be, largest
-  // first; of many, each about half of the one before.
+  // Smaller sizes of microbatches, as even as they can be, the largest first; of many sizes some,
+  // each about half of the one before.
   std::vector<std::int64_t> smaller() const {
     std::vector<std::int64_t> list =
         even_sizes(request_.batch / plan_.batch_ways, base_.microbatches + 1);
@@ -159,7 +159,7 @@ class Search {
     return few;
   }
 
-  // What recomputes more than the experiment does.
+  // The names of the policies that recompute more than the experiment's policy.
   std::vector<std::string> heavier() const {
     using Kind = RecomputePolicy::Kind;
     const RecomputePolicy& now = request_.recompute;
@@ -174,7 +174,7 @@ class Search {
     PlanRequest request = request_;
     if (change.plan != nullptr) {
       request.strategies = change.plan->strategies;
-      request.stage_layers.clear();  // which are of the stages that the plan has now
+      request.stage_layers.clear();  // they belong to the stages that the plan has now
       (change.plan->drastic ? drastic_ : mild_).insert(change.plan->what);
     }
     if (change.microbatch == 0) change.microbatch = fixed_;
@@ -203,7 +203,8 @@ class Search {
     if (candidate.need <= limit_) found_ = candidate;
   }
 
-  // A plan that stays is named too, so that all of it can be copied, unless it has functions.
+  // The change as a script writes it. A plan that stays is named too, so that all of it can be
+  // copied, unless it has functions.
   std::string text(const Plan& plan, const Change& change) const {
     std::string settings;
     const std::vector<StrategyChoice>& strategies = plan.request.strategies;
@@ -228,10 +229,10 @@ class Search {
   const std::int64_t limit_;
   const int most_ranks_;
   std::int64_t fixed_ =
-      0;  // sequences of a microbatch, where the experiment leaves them to a policy
+      0;  // Sequences of a microbatch, where the experiment leaves them to a policy.
   std::optional<Candidate> found_, lowest_;
-  std::set<std::string> mild_, drastic_;  // what strategies did in the plans made so far
-  double work_ = 0;                       // of the plans made so far
+  std::set<std::string> mild_, drastic_;  // what strategies changed in the plans made so far
+  double work_ = 0;                       // work of the plans made so far
   int tried_ = 0;
 };
 
@@ -275,7 +276,7 @@ std::string text_of(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-// The plan of its steps that needs most, and the first step that has it.
+// The plan of a run's steps that needs most; `step`: the first step that has it.
 const Plan& highest(const RunSetup& setup, bool together, std::int64_t* step = nullptr) {
   if (!setup.step_plans) return *setup.plan;
   const StepPlans& steps = *setup.step_plans;
@@ -300,19 +301,20 @@ std::string refuse(bool force, const std::string& message, const std::string& hi
   throw Error(Stage::plan, "memory.machine", "plan", message, hint);
 }
 
-// What the ranks on this machine need, where several machines share the ranks.
+// Bytes that the ranks on this machine need, where several machines share the ranks; `of_all`: the
+// need of all ranks.
 std::int64_t on_this_host(const Processes* processes, std::int64_t of_all) {
   return processes == nullptr ? of_all : of_all / processes->count() * processes->on_this_host();
 }
-// What each process has by itself.
+// How many copies this machine holds of what each process has by itself.
 std::int64_t copies_here(const Processes* processes) {
   return processes == nullptr ? 1 : processes->on_this_host();
 }
 
 constexpr const char* anyway = "--force (or force = true) starts it all the same";
 
-// Refuses the plan, of which `needs_most` is too large as `why` says, with a change by which it
-// stays within `limit`.
+// Refuses the plan. `needs_most`, the plan of one of its steps, is too large, as `why` says. The
+// hint has a change that stays within `limit`.
 std::string does_not_fit(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
                          const std::string& why, MemoryNeed limit) {
   return refuse(
@@ -386,7 +388,7 @@ std::string check_accelerators(const RunRequest& asked, const RunSetup& setup, s
   const int before = processes == nullptr ? 0 : processes->before_on_this_host() * here;
   const Accelerators there = accelerators_of(*setup.platform, before, here);
   const Needs needs = needs_of(plan);
-  std::map<int, std::pair<std::int64_t, int>> of_device;  // bytes, ranks
+  std::map<int, std::pair<std::int64_t, int>> of_device;  // bytes and number of ranks
   for (int rank = 0; rank < here; ++rank) {
     auto& [bytes, ranks] = of_device[(before + rank) % there.count];
     bytes += needs.peak.at(&plan.program_of(first + rank));
@@ -428,13 +430,13 @@ std::string check_verify_memory(const RunRequest& asked, const RunSetup& setup,
   const auto one = one_rank_plan(*plan, false);
   const std::int64_t ranks = on_this_host(setup.processes, predicted_need(*plan, true));
   const std::int64_t alone = copies_here(setup.processes) * predicted_need(*one, true);
-  // Whole tensors of what was done stay: of the one rank its first gradients and each step's
-  // parameters; and where it follows the mix (check/verify_follow.h), each step's gradients and
-  // parameters of that, and parameters of its own.
+  // The comparison keeps whole tensors: of the one rank its first gradients and each step's
+  // parameters; where it follows the mix (check/verify_follow.h), also each step's gradients and
+  // parameters of the mix, and parameters of its own.
   const std::int64_t steps = std::min<std::int64_t>(3, setup.steps);
   const std::int64_t kept =
       copies_here(setup.processes) * (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
-  // On accelerators the ranks take none of this memory; what is kept of them lies here.
+  // Ranks on accelerators take none of this machine's memory, in which the kept tensors lie.
   const bool here = setup.platform->type() == at::kCPU;
   const std::int64_t need = (here ? std::max(ranks, alone) : 0) + kept;
   if (need <= available) return "";

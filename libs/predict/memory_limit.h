@@ -1,4 +1,5 @@
-// What an experiment needs of memory against what it may have, before any rank starts.
+// Checks the predicted memory of an experiment against its limits before any rank starts, and
+// searches for changes with which a plan fits.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,14 @@
 
 namespace mw {
 
-// Bytes of memory, of each rank or of all ranks together, which are threads of one machine then.
+// Bytes of memory: of each rank, or of all ranks together where they are threads of one machine.
 struct MemoryNeed {
   std::int64_t bytes = 0;
   bool together = false;
 };
 
-// What a plan could do to hold less. `text` says it to people; `change`, `need` and `request` are
-// of the change that fits, as a script has it, and are empty where none does.
+// Advice for a plan that does not fit. `text` is for people. `change` (as a script writes it),
+// `need` and `request` describe the change that fits, and are empty where no change does.
 struct MemoryHint {
   std::string text, change = {};
   std::int64_t need = 0;
@@ -31,18 +32,21 @@ struct MemoryHint {
 // of strategies (predict/lighter.h); smaller microbatches; recompute "selective", "full"; two and
 // three of these together; where nothing splits the data, an axis that does, of 2, 4, 8, … ways,
 // with microbatches of 1 and with recompute; drastic variants, also with these. If no change fits,
-// the hint names the lowest need. Of runs whose steps differ, `needs_most` is the plan that does.
+// the hint names the lowest need. Where the steps of a run differ, `needs_most` is the plan of the
+// step that needs most.
 MemoryHint what_fits(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
                      MemoryNeed limit, int most_ranks);
-// Its text; `runs`: of no more ranks than can be threads here.
+// The text of what_fits(). `runs`: only plans are offered whose ranks can be threads of this
+// machine.
 std::string memory_hint(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
                         MemoryNeed limit, bool runs);
 
 // Makes the request's plan, as make_plan does, where no machine is named. Where a pipeline balances
-// its stages itself and the request asks for no layers, layouts near the strategy's own are planned
-// too: of those that keep to `memory` (bytes a rank; 0: there is no limit) the one whose busiest
-// stage has least to do by declared costs, and of equal ones that with the lowest peak; where none
-// keeps to it, the one with the lowest peak. A note says what was chosen.
+// its stages itself and the request gives no layers, layouts near the strategy's own are planned
+// too. Of the layouts that keep to `memory` (bytes a rank; 0: no limit), the one is taken whose
+// busiest stage has least to do by declared costs, and among equal ones the one with the lowest
+// peak. Where no layout keeps to it, the one with the lowest peak is taken. A note says what was
+// chosen.
 std::shared_ptr<const Plan> make_plan_within(const PlanRequest& request, std::int64_t memory,
                                              Problems& problems);
 
@@ -53,11 +57,11 @@ std::int64_t predicted_need(const Plan& plan, bool together);
 // The highest predicted peak of a rank, in bytes.
 std::int64_t predicted_peak(const Plan& plan);
 
-// What to do where the experiment's own limit does not suffice.
+// The hint where the experiment's own memory limit does not suffice.
 std::string memory_hint(const RunRequest& asked, const RunSetup& setup, bool runs);
 
-// Throws Error (plan) with that hint if a rank is predicted above the experiment's limit; else
-// returns a hint for an allocation that goes over it all the same.
+// Throws Error (plan) with the hint above if a rank is predicted to exceed the experiment's limit.
+// Else returns the hint for an allocation that exceeds the limit in the run all the same.
 Ledger::LimitHint check_memory_limit(const RunRequest& asked, const RunSetup& setup);
 
 // Ranks that are threads share this machine's memory (predict/device.h), and ranks on accelerators
@@ -66,7 +70,8 @@ Ledger::LimitHint check_memory_limit(const RunRequest& asked, const RunSetup& se
 // they fit.
 std::string check_machine_memory(const RunRequest& asked, const RunSetup& setup,
                                  std::int64_t available);
-// The same in float64, with the one rank that it is compared with, and what is kept of that.
+// check_machine_memory() for `verify`: the ranks in float64, the one rank that they are compared
+// with, and the tensors that are kept for the comparison.
 std::string check_verify_memory(const RunRequest& asked, const RunSetup& setup,
                                 std::int64_t available);
 

@@ -10,11 +10,11 @@
 namespace mw {
 namespace {
 
-// Seconds of a collective of nothing inside a node, towards which measured curves go below their
+// Seconds of a collective of 0 bytes inside a node, towards which measured curves go below their
 // first point.
 constexpr double least_seconds = 20e-6;
 
-// What measured curves say of a collective inside a node.
+// The time of a collective inside a node by measured curves; nothing where none applies.
 std::optional<CurveTime> measured_in_node(const NodeLinks& node, Collective op, double bytes,
                                           int ranks) {
   auto time = curve_time(node.curves, op, bytes / node.curve_scale(), ranks, 1, least_seconds);
@@ -22,7 +22,7 @@ std::optional<CurveTime> measured_in_node(const NodeLinks& node, Collective op, 
   return time;
 }
 
-// An all-reduce among `ranks` devices of a node.
+// Seconds of an all-reduce among `ranks` devices of a node.
 double node_all_reduce(const NodeLinks& node, double bytes, int ranks) {
   if (ranks <= 1 || bytes <= 0) return 0;
   if (const auto measured = measured_in_node(node, Collective::all_reduce, bytes, ranks))
@@ -31,7 +31,7 @@ double node_all_reduce(const NodeLinks& node, double bytes, int ranks) {
          2.0 * (ranks - 1) * node.latency;
 }
 
-// What a device has of its node's NICs, before the share of it that is reached.
+// A device's bandwidth of its node's NICs, before the share of it that is achieved.
 double nic_rate(const Network& network, const Placed& where, const Library& library) {
   return network.nic * library.nics / (where.one_pod ? 1 : network.oversubscription);
 }
@@ -41,8 +41,8 @@ double nic(const Network& network, const Placed& where, const Library& library) 
   return nic_rate(network, where, library) * network.share * (partial ? network.partial : 1);
 }
 
-// The same among ranks of several nodes. Every group of a node runs at once, so that one of g ranks
-// owns the NICs' share of g devices.
+// Seconds of an all-reduce among ranks of several nodes. All groups of a node run at once, so a
+// group with g ranks in a node has the NICs' share of g devices.
 double network_all_reduce(const Cluster& cluster, double bytes, const Placed& where,
                           const Library& library, bool hierarchical) {
   const Network& network = cluster.network;
@@ -66,9 +66,9 @@ double torus_all_reduce(const Torus& torus, double bytes, const Placed& where) {
          2 * std::log2(n) * torus.latency;
 }
 
-// How many of a device's links the ranks use, of which other groups on the same ring take parts;
-// and what an all-to-all sends through those in the middle: half of what each rank on one side has
-// goes to the other side, by one link in a line and by two in a ring.
+// Sets how many of a device's links the ranks use, of which other groups on the same ring take
+// parts, and the load of an all-to-all on the links in the middle: half of what each rank on one
+// side has goes to the other side, by one link in a line and by two in a ring.
 void place_on_torus(const std::vector<int>& shape, const std::vector<int>& ranks, Placed& where) {
   double& links = where.torus_links;
   std::int64_t inner = 1;
@@ -78,7 +78,7 @@ void place_on_torus(const std::vector<int>& shape, const std::vector<int>& ranks
     const auto used = static_cast<int>(at.size());
     if (used > 1) {
       const int step = *std::next(at.begin()) - *at.begin();
-      // A whole ring has both ways round, a piece of one is a line.
+      // A whole ring carries both ways round; a piece of a ring is a line.
       const bool ring = used * step == shape[d];
       const double own = (ring ? 2.0 : 1.0) / step;
       links += own;
@@ -119,7 +119,8 @@ Placed place(const Cluster& cluster, const std::vector<int>& ranks) {
 
 namespace {
 
-// By the rates and latencies of links, and inside a node by the curves of all-reduces.
+// Seconds of a collective by the rates and latencies of links, and inside a node by the curves of
+// all-reduces.
 double described_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
                          const Library& library) {
   const bool torus = where.torus_links > 0;
@@ -146,11 +147,11 @@ double described_seconds(const Cluster& cluster, Collective op, double bytes, co
   } else {
     seconds = network_all_reduce(cluster, bytes, where, library, whole || library.hierarchical);
   }
-  // The other collectives are one of the two halves that an all-reduce is made of.
+  // An all-gather or a reduce-scatter is one of the two halves of an all-reduce.
   return whole ? seconds : seconds / 2;
 }
 
-// How many times as fast as the measured NICs those are that a group has.
+// How many times faster a group's NICs are than the NICs that the curves were measured on.
 double nic_scale(const Network& network, const Placed& where, const Library& library) {
   return nic_rate(network, where, library) / network.curve_nic;
 }
@@ -174,7 +175,8 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
     return measured->seconds;
   double seconds = described_seconds(cluster, op, bytes, where, library);
   if (where.torus_links > 0 || where.nodes == 1) return seconds;
-  // More nodes are not faster than fewer that were measured, nor fewer slower than more.
+  // Curves of other numbers of nodes bound the time: more nodes are not faster than fewer that were
+  // measured, and fewer are not slower than more.
   const double least = described_seconds(cluster, op, 0, where, library);
   for (const CollectiveCurve& curve : cluster.network.curves) {
     if (curve.op != op || curve.ranks != where.in_node * curve.nodes) continue;
@@ -205,7 +207,7 @@ double exchange_seconds(const Cluster& cluster, double bytes, const Placed& wher
   const double nodes = where.nodes;
   if (!rows.by_node || where.torus_links > 0 || nodes < 2 || rows.copies <= 1)
     return collective_seconds(cluster, Collective::all_to_all, bytes, where, library);
-  // Nodes that a row's copies reach, if each goes to any rank alike.
+  // How many nodes a row's copies reach, if each copy goes to any rank alike.
   double reached = nodes * (1 - std::pow(1 - 1 / nodes, rows.copies));
   if (rows.most_nodes > 0) reached = std::min(reached, static_cast<double>(rows.most_nodes));
   const double outside = bytes * reached / rows.copies * (nodes - 1) / nodes;
@@ -220,7 +222,7 @@ double send_seconds(const Cluster& cluster, double bytes, int from, int to) {
     return bytes / (cluster.torus.bandwidth * cluster.torus.share) + cluster.torus.latency + call;
   }
   if (from / cluster.node.devices == to / cluster.node.devices) {
-    // As if all devices of the node sent at once.
+    // The curve of a ring is taken, as if all devices of the node sent at once.
     const auto measured =
         measured_in_node(cluster.node, Collective::send, bytes, cluster.node.devices);
     return measured ? measured->seconds

@@ -1,4 +1,4 @@
-// What collectives and sends take on a cluster's links.
+// Prices collectives and sends on a cluster's links.
 #pragma once
 
 #include <cstdint>
@@ -10,29 +10,33 @@
 
 namespace mw {
 
-// Where the ranks of a collective are. Others like it run on all other devices at the same time.
+// Where the ranks of a collective lie. Collectives like it are supposed to run on all other devices
+// at the same time.
 struct Placed {
   int ranks = 1;
-  int in_node = 1;  // at most, in one node
+  int in_node = 1;  // most ranks that are in one node
   int nodes = 1;
   bool one_pod = true;
-  int of_node = 1;         // devices that a node has
-  double torus_links = 0;  // of a device that the ranks can use at once, shared ones in part
-  double torus_load = 0;   // of an all-to-all: of what a rank has, through the busiest link
-  int torus_hops = 0;      // between the two ranks that lie furthest apart
+  int of_node = 1;  // devices that a node has
+  // Links of a device that the ranks use at once; shared links count in part.
+  double torus_links = 0;
+  // Bytes that an all-to-all puts through the busiest link, over a rank's bytes.
+  double torus_load = 0;
+  int torus_hops = 0;  // hops between the two ranks that lie furthest apart
 };
 
-// `ranks`: ascending; each a device, counted through the nodes.
+// Where these ranks lie. They ascend, and each has the device of its own number, counted through
+// the nodes.
 Placed place(const Cluster& cluster, const std::vector<int>& ranks);
 
 // An exchange of rows, each of which goes to several ranks.
 struct RowExchange {
-  double copies = 1;     // of each row, to ranks chosen evenly
-  int most_nodes = 0;    // that a row's copies go to, by the router's choice; 0: any
+  double copies = 1;     // copies of each row, to ranks that are chosen evenly
+  int most_nodes = 0;    // most nodes that a row's copies go to, by the router's choice; 0: any
   bool by_node = false;  // one copy goes to each node, which hands it on by its own links
 };
 
-// How a library carries out what crosses nodes.
+// How a library carries out collectives that cross nodes.
 struct Library {
   double nics = 1;           // share of a node's NICs that it uses
   bool hierarchical = true;  // gathers and scatters too take the better of ring and hierarchy
@@ -44,17 +48,18 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
 // How the seconds of a collective are known: measured, if a curve has as many ranks and such sizes
 // on this very link; fitted, if they follow from shares that were fitted; else beyond both.
 Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where);
-// The same of transfers that no curve can have measured, which cross nodes or stay in one.
+// How the seconds of a transfer are known that no curve can have measured. `crosses`: the transfer
+// crosses nodes.
 Basis link_basis(const Cluster& cluster, bool crosses);
-// Seconds of an all-to-all of rows, `bytes` as above.
+// Seconds of an all-to-all of rows. `bytes`: of a rank's larger buffer.
 double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
                         const Library& library, const RowExchange& rows);
 // Seconds of a message from one device to another.
 double send_seconds(const Cluster& cluster, double bytes, int from, int to);
-// Seconds of a copy between a device and its host, while so many devices of the node copy as much
-// that way; 0 where there is no link.
+// Seconds of a copy between a device and its host, while `devices` devices of the node copy as much
+// in the same direction; 0 where there is no host link.
 double host_copy_seconds(const Cluster& cluster, double bytes, int devices);
-// The traffic that the collective puts through a device, against one that stays in a node.
+// The collective's traffic through a device, over that of a collective inside a node; at most 1.
 double traffic_share(const Cluster& cluster, const Placed& where, const Library& library);
 
 }  // namespace mw

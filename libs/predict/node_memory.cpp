@@ -19,7 +19,8 @@ bool NodeMemory::Stage::alike() const {
 }
 
 std::int64_t NodeMemory::most(const Plan& plan, int ranks_of_node) const {
-  std::map<const Program*, std::int64_t> of_each;  // of stages whose ranks all have as much
+  // Bytes of a rank, of stages whose ranks all have as much.
+  std::map<const Program*, std::int64_t> of_each;
   std::int64_t highest = 0;
   for (const auto& [program, stage] : stages_) {
     if (stage.alike()) of_each[program] = stage.bytes.begin()->second;

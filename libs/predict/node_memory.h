@@ -1,5 +1,5 @@
-// Memory of several ranks together: of those of a node in host memory, and of all where they are
-// threads of one machine.
+// Adds up the memory of several ranks: the host memory of a node's ranks, and all memory of ranks
+// that are threads of one machine.
 #pragma once
 
 #include <algorithm>
@@ -16,30 +16,33 @@ namespace mw {
 
 class NodeMemory {
  public:
-  // The ranks of this class of the program each have this forecast.
+  // Adds the ranks of a class of the program, each of which has this forecast.
   void add(const Program& program, const RankClass& kind, const MemoryForecast& memory);
-  // Bytes of the node that needs most, where so many ranks are on one. Each rank's are its highest,
-  // as if all had them at one time.
+  // Bytes of host memory on the node that needs most, with `ranks_of_node` ranks on each node. Each
+  // rank counts with its highest, as if all ranks had it at one time.
   std::int64_t most(const Plan& plan, int ranks_of_node) const;
 
  private:
   struct Stage {
-    std::map<Coordinates, std::int64_t> bytes;  // of each class, by where it begins
-    std::vector<std::set<int>> begins;          // of classes, along each atom
+    // Host memory of a rank of each class, by the class's first coordinates.
+    std::map<Coordinates, std::int64_t> bytes;
+    // First coordinates of the classes, along each atom of the mesh.
+    std::vector<std::set<int>> begins;
     bool alike() const;
   };
   std::map<const Program*, Stage> stages_;
 };
 
-// Sums the peaks of ranks, each with what it keeps in host memory, which is the same memory then.
+// Sums the memory of ranks that are threads of one machine: the peak of each, and what it keeps in
+// host memory, which is the same memory.
 class TotalMemory {
  public:
-  // The ranks of this class, each of which has this forecast.
+  // Adds the ranks of a class, each of which has this forecast.
   void add(const RankClass& kind, const MemoryForecast& memory) {
     bytes_ +=
         static_cast<double>(kind.ranks) * static_cast<double>(memory.peak + memory[Category::host]);
   }
-  // At most 2^62: up to 2^24 ranks may hold more than 64 bits count.
+  // The sum, at most 2^62: 2^24 ranks may hold more bytes than 64 bits can count.
   std::int64_t bytes() const { return static_cast<std::int64_t>(std::min(bytes_, 0x1p62)); }
 
  private:

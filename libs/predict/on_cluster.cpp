@@ -1,6 +1,6 @@
-// Prices a rank's instructions on a described cluster: products by their shapes, what streams by
-// its bytes, attention by its kernel; what the host spends on launching them; and transfers by
-// where the others of their groups are.
+// Prices a rank's instructions on a described cluster: products by their shapes, streaming kernels
+// by their bytes, attention by its kernel, launches by the host's time, and transfers by where the
+// ranks of their groups lie.
 #include "predict/on_cluster.h"
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace mw {
 namespace {
 
-// Ops of the host for what is launched in pieces.
+// How many launches attention takes the host: in any case, in addition where it is in separate
+// kernels, and where its softmax is not fused either.
 constexpr double attention_forward = 7, attention_backward = 7, parts_forward = 3,
                  parts_backward = 4, unfused_forward = 5, unfused_backward = 4;
 
@@ -37,16 +38,17 @@ OnCluster::OnCluster(const RankView& view, const ClusterParts& parts, const Stac
     if (axis.role == Role::model && !axis.borrowed)
       model_.atoms.insert(model_.atoms.end(), axis.atoms.begin(), axis.atoms.end());
   }
-  std::vector<int> made_by(program_.slots.size(), -1);  // the op that makes a slot in forward
+  std::vector<int> made_by(program_.slots.size(), -1);  // by slot: the op that makes it in forward
   for (const Segment& segment : program_.segments) {
     const int lanes = std::max(1, static_cast<int>(segment.lanes.size()));
     for (int lane = 0; lane < lanes; ++lane) look_at(segment, lane, made_by);
   }
 }
 
-// Looks at a segment, or at one lane of a braid. `made_by`: the op that makes a slot in forward.
+// Looks at a segment, or at one lane of a braid. `made_by`: for each slot, the op that makes it in
+// forward.
 void OnCluster::look_at(const Segment& segment, int lane, std::vector<int>& made_by) {
-  std::map<int, double> gathered;  // slot -> ranks of the model's axes
+  std::map<int, double> gathered;  // by slot: how many ranks it is gathered from
   const bool braided = segment.kind == SegmentKind::braid;
   const bool forward =
       SegmentKind::forward ==
@@ -112,7 +114,7 @@ const OnCluster::Priced& OnCluster::priced(int index) {
       return contains(op.inputs[0].dims, dim) && contains(op.output_dims[0], dim);
     });
   }
-  if (known->as == OpClass::attention) {  // a softmax over (…, queries, keys) that exists
+  if (known->as == OpClass::attention) {  // whether it saves a softmax over queries and keys
     known->keeps_scores =
         std::ranges::any_of(program_.graph->traits(index).saved, [&](const SavedValue& saved) {
           return contains(saved.dims, op.inputs[0].dims[1]) &&
@@ -200,7 +202,7 @@ double OnCluster::width_of_all(const RankView& view, int index, double own) {
   const Op& op = ops[index];
   double width = 0;
   if (priced(index).dense()) {
-    // Products of one input stand side by side.
+    // Products that read one input stand close together in the graph.
     const int last = std::min<int>(static_cast<int>(ops.size()), index + 8);
     for (int other = std::max(0, index - 8); other < last; ++other) {
       if (ops[other].inputs.empty() || ops[other].inputs[0].value != op.inputs[0].value ||
@@ -212,7 +214,7 @@ double OnCluster::width_of_all(const RankView& view, int index, double own) {
   return joined_[index] = std::max(width, own);
 }
 
-// Activations and their gradients are counted, as weights are narrowed once a step. What several
+// Only activations and their gradients count, as weights are narrowed once a step. What several
 // products read is narrowed once for all of them, and once more for the weights' gradient.
 double OnCluster::narrowed(const RankView& view, int index, Piece piece, const Product& product) {
   const auto parts = [&](Piece of) {
@@ -238,7 +240,7 @@ OnCluster::Product OnCluster::product_of(const RankView& view, int index, Piece 
     (!output ? k : contains(x, dim) ? matrices : n) *= static_cast<double>(dims.at(dim).size);
   }
   if (n * k * matrices == 0) return {};
-  // Each of several products is supposed to have its share of the rows.
+  // Each of a group's products is supposed to have an equal share of the rows.
   const double rows = std::floor(static_cast<double>(dims.count(x)) / k);
   const double m = std::ceil(rows / matrices), batch = m > 0 ? std::round(rows / m) : 1;
   if (piece == Piece::dgrad) return {m, k, n, batch};
@@ -255,7 +257,8 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece) {
   const double own = width, weights = piece == Piece::wgrad ? m * n * batch : 0;
   if (batch == 1 && stack_.joined_projections) width = width_of_all(view, index, own);
   Known& before = known(view, index, piece);
-  const bool shared = stack_.product_bits == 0;  // else its layer matters, and its neighbours
+  // Else the price depends on the op's layer and its neighbours.
+  const bool shared = stack_.product_bits == 0;
   if (shared && before.view == &view && before.width == width) return before.time;
   const double part = own / width;
   const Op& op = program_.graph->ops()[index];
@@ -285,12 +288,13 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
   const auto size = [&](Dim dim) { return static_cast<double>(dims.at(dim).size); };
   const double heads = size(q[0]) * size(q[2]), queries = size(q[1]),
                keys = size(op.inputs[1].dims[1]), width = size(q[3]);
-  WorkTime time = streamed(view, index, piece, cost);  // what lies otherwise is copied
+  // Copies of tensors that lie otherwise in memory.
+  WorkTime time = streamed(view, index, piece, cost);
   time.host = launches(backward ? attention_backward : attention_forward, backward);
   if (cost.flops <= 0) return time;
   if (stack_.flash > 0 && !priced(index).keeps_scores) {
-    // All products of a sequence's causal half, if the op says that it leaves some out; of a part
-    // of it what the program's kernel has.
+    // Over a whole sequence: half of all products, if the op says that its causal mask leaves some
+    // out. Over a part of a sequence: what the program's kernel executes.
     const double all = backward ? 1.25 * cost.flops : cost.flops;
     const bool whole = queries == keys && queries == static_cast<double>(dims.at(q[1]).global);
     const Cost& forward = view.cost(index, Piece::forward, ring_step);
@@ -355,7 +359,7 @@ WorkTime OnCluster::beside(const RankView& view, const Segment& segment) {
   if (!forward && !backward) return time;
   const auto chunks = static_cast<double>(
       std::count(program_.stage_of.begin(), program_.stage_of.end(), program_.stage));
-  // Data, masks and loss in forward; less in backward.
+  // The host's launches for data, masks and loss in forward; fewer in backward.
   time.host = launches(stack_.microbatch_host, false) * (forward ? 1 : 0.3) / std::max(chunks, 1.0);
   if (!backward || !stack_.whole_recompute) return time;
   std::set<int> again;
@@ -364,7 +368,7 @@ WorkTime OnCluster::beside(const RankView& view, const Segment& segment) {
   }
   if (again.empty()) return time;
   const auto& ops = program_.graph->ops();
-  std::set<int> layers;  // that are computed again from their first op on
+  std::set<int> layers;  // layers that are recomputed from their first op on
   for (const int op : again) {
     if (ops[op].layer >= 0 && op > 0 && ops[op - 1].layer != ops[op].layer)
       layers.insert(ops[op].layer);
@@ -466,7 +470,7 @@ RankSet OnCluster::alike(const Instruction& i, const RankSet& exchanging) const 
   return set;
 }
 
-// Tokens on their way to their experts, or back.
+// Prices an exchange of tokens on their way to their experts, or back.
 TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer) {
   const Where& group = where(transfer.set);
   const Placed& placed = group.placed;
@@ -479,8 +483,9 @@ TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer)
   double bytes = stack_.exchanged * static_cast<double>(transfer.payload), gathered = 0;
   const RankSet same = stack_.scattered_exchanges ? alike(i, transfer.set) : RankSet{};
   if (!same.atoms.empty()) {
-    // Sums are scattered before, what is the same is gathered behind: half an all-reduce each. One
-    // that the program has before the exchange is both of them.
+    // Partial sums are reduce-scattered before the exchange, and equal rows are gathered after it:
+    // half an all-reduce each. An all-reduce that the program has before the exchange is both of
+    // them.
     const Where& ranks = where(same);
     if (!summed_[i.inputs[0]]) {
       gathered = ranks.slowest([&](const Cluster& cluster) {
@@ -499,7 +504,7 @@ TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer)
           link_basis(cluster_, placed.nodes != 1)};
 }
 
-// Round a ring all wait for its slowest hop.
+// Seconds of a shift round a ring, in which all ranks wait for the slowest hop.
 double OnCluster::shift(const RankSet& set, double bytes) {
   const auto [known, missing] = shifts_.try_emplace({set, bytes});
   double& slowest = known->second;
@@ -531,7 +536,7 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
       const Link link = link_to(i);
       return {send(i, transfer), link, 0, link_basis(cluster_, link == nic_link)};
     }
-    if (transfer.op == Collective::recv) return {};  // its sender counts it
+    if (transfer.op == Collective::recv) return {};  // the sender's side has the cost
     const double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
     return {shift(transfer.set, bytes), network_link(/*of_sequence=*/true), device_.slowed,
             link_basis(cluster_, where(transfer.set).placed.nodes != 1)};
@@ -539,7 +544,8 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   if (transfer.op == Collective::all_to_all && i.move.exchanges_rows())
     return exchange(i, transfer);
   const Where& group = where(transfer.set);
-  // State may be sharded over the ranks that split the sequence too.
+  // Optimizer state may be sharded over the ranks that split the sequence too, so transfers between
+  // these count as those of data axes.
   const bool lasting = between_lasting(program_, i), data = lasting ? group.parts : group.data;
   Library library;
   library.hierarchical = stack_.hierarchical;

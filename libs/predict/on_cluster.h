@@ -1,4 +1,4 @@
-// One rank of a plan on a described cluster: what its instructions and transfers take.
+// Prices the instructions and transfers of one rank on a described cluster.
 #pragma once
 
 #include <algorithm>
@@ -19,17 +19,18 @@
 
 namespace mw {
 
-// `batch` products of m x k by k x n, at `share` of the device's rate; `bits`: 8
-// where operands are fp8.
+// Seconds of `batch` products of m x k by k x n, at `share` of the device's rate; `bits`: 8 where
+// operands are fp8.
 double gemm_seconds(const DeviceType& device, Dtype dtype, double m, double n, double k,
                     double batch = 1, double share = 1, int bits = 0);
-// Kernels that stream so many bytes through memory.
+// Seconds of `kernels` kernels that stream `bytes` through the device's memory.
 double stream_seconds(const DeviceType& device, double bytes, double kernels = 1);
-// Flash attention of so many operations, causal ones counted once.
+// Seconds of flash attention that executes `flops` operations; those that a causal mask saves do
+// not count.
 double flash_seconds(const DeviceType& device, Dtype dtype, int generation, double flops,
                      double kernels);
-// What a phase takes whose kernels take the device so long and whose launches the host: nearly the
-// longer of the two.
+// Seconds of a phase whose kernels take the device `own` seconds and whose launches take the host
+// `host` seconds: nearly the longer of the two.
 double phase_seconds(const DeviceType& device, double own, double host);
 
 class OnCluster final : public RankMachine {
@@ -48,30 +49,31 @@ class OnCluster final : public RankMachine {
   void look_at(const Segment& segment, int lane, std::vector<int>& made_by);
   // Values of TransferCost::link. Inside a node sends go beside collectives, as a switch takes
   // both; some stacks send over the sequence's axes beside all else on the NICs. Even numbers are
-  // inside a node.
+  // links inside a node.
   enum Link : int { node_link, nic_link, node_send_link, sequence_link };
-  // One piece of an op of the graph.
+  // Prices one piece of an op of the graph.
   WorkTime op(const RankView& view, int index, Piece piece, int ring_step);
-  // A matrix product (m, k) times (k, n) of one piece of an op, so many at once.
+  // `batch` matrix products (m, k) times (k, n), of one piece of an op.
   struct Product {
     double m = 0, n = 0, k = 0, batch = 1;
   };
-  // What an op of OpClass::matrix_product multiplies.
+  // The products of a piece of an op of OpClass::matrix_product.
   Product product_of(const RankView& view, int index, Piece piece) const;
   WorkTime product(const RankView& view, int index, Piece piece);
   WorkTime attention(const RankView& view, int index, Piece piece, int ring_step, const Cost& cost);
   WorkTime streamed(const RankView& view, int index, Piece piece, const Cost& cost);
-  // How an op is priced; asked for once of all ops that are alike (Graph::kind).
+  // How an op is priced; worked out once for all ops of one Graph::kind.
   struct Priced {
     OpClass as = OpClass::other;
-    bool grouped = false;                  // many products at once, as those of experts
-    bool keeps_scores = false;             // attention in parts, whatever kernel the stack has
-    const StreamedOp* streamed = nullptr;  // what the stack says of it; null: nothing
+    bool grouped = false;  // many products at once, as experts have
+    // Attention in separate kernels that store scores, whatever kernel the stack has.
+    bool keeps_scores = false;
+    const StreamedOp* streamed = nullptr;  // the stack's entry for the op (Stack::ops); null: none
     bool dense() const { return as == OpClass::matrix_product && !grouped; }
   };
   const Priced& priced(int op);
-  // What a piece of an op takes, of ops that are alike to the view; the width of what is joined
-  // decides too.
+  // The time of a piece of an op, which holds for all ops that are alike to the view, and the width
+  // of the joined product for which it holds.
   struct Known {
     const RankView* view = nullptr;
     double width = 0;
@@ -80,11 +82,12 @@ class OnCluster final : public RankMachine {
   Known& known(const RankView& view, int index, Piece piece);
   // Elements of the op's first output on the rank.
   double elements(const RankView& view, int index, int ring_step = 0) const;
-  // The width of all linears of the op's input.
+  // The output width of all linears together that read the op's input; at least `own`.
   double width_of_all(const RankView& view, int index, double own);
-  // Elements that a product's operands are narrowed from, on this rank.
+  // Elements of a product's operands that this rank casts to narrower numbers.
   double narrowed(const RankView& view, int index, Piece piece, const Product& product);
-  // Whether it gathers, over the model's axes, what a stack with narrow products may narrow before.
+  // Whether the instruction gathers activations over the model's axes in a stack with fp8 products,
+  // which may narrow them before.
   bool narrows(const Instruction& instruction) const;
   double streams(double bytes, double kernels) const;
   double launches(double ops, bool backward) const;
@@ -95,9 +98,9 @@ class OnCluster final : public RankMachine {
   struct Where {
     Placed placed;
     bool model = false, data = false, sequence = false;
-    bool parts = false;                    // its axes split the batch or the sequence
-    std::vector<const Cluster*> clusters;  // of the parts that its ranks lie on
-    // The most that `seconds(cluster)` is of any of these: all ranks wait for the slowest.
+    bool parts = false;                    // the axes of the ranks split the batch or the sequence
+    std::vector<const Cluster*> clusters;  // clusters of the parts that the ranks lie on
+    // The highest `seconds(cluster)` of these clusters: all ranks wait for the slowest.
     template <class Seconds>
     double slowest(const Seconds& seconds) const {
       double most = 0;
@@ -111,40 +114,47 @@ class OnCluster final : public RankMachine {
   // ranks of a stage wait for theirs.
   double send_to(int stage, int rank, double bytes);
   double shift(const RankSet& set, double bytes);
-  // Times the program's bytes that other software sends.
+  // The factor from the program's bytes to those that the stack's software sends.
   double more(const Instruction& instruction, const Transfer& transfer);
   Link link_to(const Instruction& instruction) const;
-  // Ranks of model axes that have the same rows as this one before an exchange, or parts of their
-  // sums.
+  // Ranks of model axes that have the same rows as this rank before an exchange, or partial sums of
+  // them.
   RankSet alike(const Instruction& instruction, const RankSet& exchanging) const;
   TransferCost exchange(const Instruction& instruction, const Transfer& transfer);
-  // Whether every atom belongs to an axis of one of these roles.
+  // Whether every atom of the set belongs to an axis of one of these roles.
   bool of_roles(const RankSet& set, std::initializer_list<Role> roles) const;
-  // The link of what crosses nodes.
+  // The link of a transfer that crosses nodes.
   Link network_link(bool of_sequence) const;
 
   const Program& program_;
   const ClusterParts& parts_;
   const Coordinates at_;
   const int rank_;
-  const Cluster& cluster_;  // as the rank's own part is
+  const Cluster& cluster_;  // the cluster as the rank's own part is
   const DeviceType& device_;
   const Stack& stack_;
-  double reals_ = 2;            // bytes of a real
-  bool sums_gradients_ = true;  // a microbatch's gradients are added to those before
-  RankSet model_;               // all axes of the model
-  bool sends_whole_ = false;    // each of their ranks has all of what a stage sends
-  std::set<const Instruction*> backward_gathers_;  // of parameters that are kept in shards
-  // Ranks that each narrow a part of what a linear reads (forward) or of its gradient (dgrad).
+  double reals_ = 2;  // bytes of a real
+  // Gradients of a microbatch are added to those of earlier ones.
+  bool sums_gradients_ = true;
+  RankSet model_;  // atoms of all axes of role model
+  // Each rank of the model's axes has all of what a stage sends.
+  bool sends_whole_ = false;
+  std::set<const Instruction*> backward_gathers_;  // gathers of sharded parameters for backward
+  // How many ranks each narrow a part of what a linear reads (forward) or of its gradient (dgrad),
+  // by the op and the piece.
   std::map<std::pair<int, Piece>, double> narrowed_by_;
-  std::vector<bool> summed_;  // slots that an all-reduce leaves
+  std::vector<bool> summed_;  // by slot: an all-reduce writes it
   std::map<RankSet, Where> where_;
-  std::map<int, std::vector<int>> parts_of_stages_;      // by stage
-  std::map<std::pair<RankSet, double>, double> shifts_;  // by bytes
-  std::unordered_map<int, Known> known_;                 // by op (RankView::like) and piece
-  std::vector<double> joined_;                           // by op; negative: not asked for
-  std::vector<std::optional<Priced>> priced_;            // by Graph::kind
-  std::vector<const Instruction*> forward_starts_;  // by op whose output is moved; null: it is not
+  // Parts on which each stage's ranks lie, by stage.
+  std::map<int, std::vector<int>> parts_of_stages_;
+  // Seconds of a shift round a ring, by its ranks and bytes.
+  std::map<std::pair<RankSet, double>, double> shifts_;
+  std::unordered_map<int, Known> known_;  // times of ops' pieces, by op (RankView::like) and piece
+  // Width of joined linears, by op; negative: not worked out yet.
+  std::vector<double> joined_;
+  std::vector<std::optional<Priced>> priced_;  // how ops are priced, by Graph::kind
+  // First transfer of an op's output in forward, by op; null: none.
+  std::vector<const Instruction*> forward_starts_;
 };
 
 }  // namespace mw

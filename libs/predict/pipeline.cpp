@@ -20,7 +20,7 @@ namespace {
 struct StageTransfer {
   int tag = 0;
   const Instruction* start = nullptr;
-  std::size_t number = 0;  // of a send: among its segment's transfers between stages
+  std::size_t number = 0;  // of a send: its number among the segment's transfers between stages
 };
 
 // One stage, and where it is in its timeline.
@@ -34,7 +34,7 @@ class StageClock {
         sends_(program_.segments.size()),
         awaits_(program_.segments.size()),
         totals_(program_.segments.size(), false) {
-    std::map<int, const Instruction*> recv;  // by pending
+    std::map<int, const Instruction*> recv;  // receives, by pending
     for (const Segment& s : program_.segments) {
       for (const Instruction& i : s.code) {
         if (i.begins_transfer() && i.move.kind == Move::Kind::recv) recv[i.pending] = &i;
@@ -55,7 +55,8 @@ class StageClock {
   }
 
   void keep_times() { pricer_.keep_times(); }
-  // The times of instructions by the clock of all stages; `ends`: when each run began and ended.
+  // The times of instructions by the clock of all stages; `runs`: when each run began and ended on
+  // it.
   std::vector<InstructionTime> times_on(const std::vector<std::pair<double, double>>& runs) const {
     std::vector<InstructionTime> times;
     for (const Pricer::Kept& kept : pricer_.kept()) {
@@ -80,14 +81,15 @@ class StageClock {
   bool meets() const { return !done() && totals_[run().segment]; }
   bool met() const { return met_; }
 
-  // How long after its begin the run that has begun last begins this one, in seconds by itself.
+  // When the last run begins this send, in seconds since the run began, as if the stage ran alone.
   double sent_after(const StageTransfer& send) const {
     return waited_ + pricer_.between_stages().at(send.number);
   }
 
-  // The work of the next run, in seconds by itself. `arrived`: when all that it waits for is there.
+  // Begins the next run, and returns its seconds as if the stage ran alone. `arrived`: when all
+  // messages that the run waits for are there.
   double begin(double arrived, double now) {
-    if (overlaps_) pricer_.idle_until(now);  // what is under way goes on meanwhile
+    if (overlaps_) pricer_.idle_until(now);  // transfers under way go on meanwhile
     const double before = pricer_.clock();
     double spent = 0;
     for (const StageTransfer& t : awaits()) {
@@ -96,7 +98,7 @@ class StageClock {
       spent += own;
       pricer_.transferred(*t.start, own);
     }
-    // Links carry it while the receiver computes.
+    // Links carry a message while its receiver computes, so only the rest is waited for.
     if (overlaps_ && arrived > now + spent)
       pricer_.transferred(*awaits().front().start, arrived - now - spent);
     waited_ = pricer_.clock() - before;
@@ -104,8 +106,8 @@ class StageClock {
     own_.emplace_back(before, pricer_.clock());
     return pricer_.clock() - before;
   }
-  // When a lane of the run that has begun last began and ended, on the clock of all stages, on
-  // which the whole run took from `start` to `end`.
+  // When a lane of the last run began and ended, on the clock of all stages, on which the whole run
+  // took from `start` to `end`.
   std::pair<double, double> lane(std::size_t number, double start, double end) const {
     const auto [own_start, own_end] = own_.back();
     const auto [from, to] = pricer_.lanes().at(number);
@@ -131,7 +133,8 @@ class StageClock {
   }
 
  private:
-  // A stage's own clock stands while it waits, and runs slower where cores are shared.
+  // A time of the stage's own clock, on the clock of all stages. The own clock stands while the
+  // stage waits, and runs slower where cores are shared.
   double on(std::size_t run, double time,
             const std::vector<std::pair<double, double>>& runs) const {
     const auto [own_start, own_end] = own_.at(run);
@@ -143,11 +146,14 @@ class StageClock {
   const Program& program_;
   const bool overlaps_, waits_;
   Pricer pricer_;
-  std::vector<std::pair<double, double>> own_;  // of each run: when it began and ended
+  // By run: when it began and ended on the stage's own clock.
+  std::vector<std::pair<double, double>> own_;
   std::size_t next_ = 0;
-  double waited_ = 0;  // of the last run, before its own instructions
-  std::vector<std::vector<StageTransfer>> sends_, awaits_;  // by segment
-  std::vector<bool> totals_;                                // by segment
+  // Seconds that the last run waited before its instructions.
+  double waited_ = 0;
+  // By segment: transfers that it begins, and that it awaits.
+  std::vector<std::vector<StageTransfer>> sends_, awaits_;
+  std::vector<bool> totals_;  // by segment: it makes the step's totals
   bool met_ = false;
 };
 
@@ -157,7 +163,7 @@ class Simulation {
       : machine_(machine), traced_(traced), busy_(stages.size(), false) {
     const int ranks = stages.front().program().mesh.size();
     ranks_ = ranks / static_cast<int>(stages.size());
-    // What each rank computes with is decided by all ranks, not by those of one stage.
+    // The threads of a rank follow from the number of all ranks, not from those of one stage.
     threads_ = machine.threads_of(ranks, threads);
     for (const RankView& rank : stages) clocks_.emplace_back(rank, machine, threads_);
     result_.actions.resize(stages.size());
@@ -186,7 +192,7 @@ class Simulation {
   }
 
  private:
-  // All stages begin it together, when the last one is done with the step before.
+  // Plays a step. All stages begin it together, when the last one is done with the step before.
   void play_step() {
     began_ = now_;
     for (std::size_t s = 0; s < clocks_.size(); ++s) {
@@ -205,7 +211,8 @@ class Simulation {
     }
   }
 
-  // All stages add to the totals: none goes on before the last has come.
+  // Whether all stages have come to the totals: all add to them, and none goes on before the last
+  // one has come.
   bool all_meet() const {
     return std::all_of(clocks_.begin(), clocks_.end(),
                        [](const StageClock& c) { return c.done() || c.meets() || c.met(); });
@@ -215,8 +222,8 @@ class Simulation {
     return (static_cast<std::int64_t>(t.tag) << 32) + clock.microbatch(t);
   }
 
-  // Begins the stage's next run if what it waits for is there; else it stays idle until somebody
-  // sends that.
+  // Begins the stage's next run if the messages that it waits for are there; else the stage stays
+  // idle until another one sends them.
   void start(std::size_t s) {
     StageClock& clock = clocks_[s];
     if (busy_[s] || clock.done()) return;
@@ -241,7 +248,7 @@ class Simulation {
     coming_.push({end, s, ends_run});
   }
 
-  // To the next moment at which a run ends or sends; false if nothing runs.
+  // Goes to the next moment at which a run ends or sends; false if nothing runs.
   bool advance() {
     throw_if_stopped();
     if (coming_.empty()) return false;
@@ -262,7 +269,7 @@ class Simulation {
       next.push_back(moment.stage);
       meets = meets || clocks_[moment.stage].done() || clocks_[moment.stage].meets();
     }
-    if (meets) {  // perhaps the last that others wait for
+    if (meets) {  // perhaps this is the last stage that others wait for
       for (std::size_t s = 0; s < clocks_.size(); ++s)
         if (clocks_[s].meets()) next.push_back(s);
     }
@@ -272,7 +279,8 @@ class Simulation {
     return true;
   }
 
-  // `next`: stages that may go on; whoever waited for it is added.
+  // Sends a message. `next`: stages that may go on, to which the stage is added that waited for the
+  // message.
   void send(std::size_t s, const StageTransfer& t, std::vector<std::size_t>& next) {
     const StageClock& clock = clocks_[s];
     const double seconds = clock.seconds(t);
@@ -299,7 +307,7 @@ class Simulation {
     clock.advance();
   }
 
-  // Adds the run's action, and of a braid one for each lane.
+  // Adds an action for the run, and for a braid one for each lane.
   void show(std::size_t s) {
     const StageClock& clock = clocks_[s];
     const Segment& segment = clock.segment();
@@ -327,7 +335,8 @@ class Simulation {
   PipelineTime finish() {
     double idle = 0;
     for (StepTime& stage : result_.stages) {
-      // On shared cores the stages' own times pass more slowly than by themselves.
+      // On shared cores a stage takes longer than it would alone, so its parts of the step are
+      // stretched.
       if (!machine_.overlaps()) {
         const double busy = shown_[&stage - result_.stages.data()];
         const double own = stage.compute + stage.exposed;
@@ -348,29 +357,32 @@ class Simulation {
   }
 
   const Machine& machine_;
-  int ranks_ = 1, threads_ = 1;  // of a stage; of a rank
+  int ranks_ = 1, threads_ = 1;  // ranks of a stage; threads of a rank
   const bool traced_;
-  std::vector<std::vector<std::pair<double, double>>> runs_;  // of each stage's: began, ended
-  std::vector<std::vector<InstructionTime>> sent_;            // from stage to stage
+  // By stage and run: when it began and ended.
+  std::vector<std::vector<std::pair<double, double>>> runs_;
+  std::vector<std::vector<InstructionTime>> sent_;  // times of sends to other stages, by stage
   std::vector<StageClock> clocks_;
   std::vector<bool> busy_;
-  // Work that a stage has done which never waited, in seconds by itself: all that run go on alike.
+  // The work that a stage would have done by now that never waited, in seconds as if it ran alone:
+  // all stages that run advance alike.
   double done_ = 0;
-  // When `done_` is so much, the stage's run ends, or begins one of its sends.
+  // An event: when `done_` has come to `done`, the stage's run ends, or begins one of its sends.
   static constexpr int ends_run = std::numeric_limits<int>::max();
   struct Moment {
     double done = 0;
     std::size_t stage = 0;
-    int send = ends_run;  // of a run, its sends before its end
+    int send = ends_run;  // number of the send; the end of a run comes after its sends
     friend auto operator<=>(const Moment&, const Moment&) = default;
   };
   std::priority_queue<Moment, std::vector<Moment>, std::greater<>> coming_;
-  int computing_ = 0;            // stages whose run goes on
-  std::vector<double> started_;  // of each stage's run
-  std::vector<double> shown_;    // of each stage: seconds of runs that are shown
-  std::unordered_map<std::int64_t, double> messages_;      // when they are there
+  int computing_ = 0;            // number of stages that are in a run
+  std::vector<double> started_;  // when each stage's run began
+  // By stage: seconds of runs that are shown.
+  std::vector<double> shown_;
+  std::unordered_map<std::int64_t, double> messages_;      // when each message arrives
   std::unordered_map<std::int64_t, std::size_t> waiting_;  // the stage that waits for a message
-  double now_ = 0, began_ = 0;                             // the step
+  double now_ = 0, began_ = 0;                             // the clock, and when the step began
   PipelineTime result_;
 };
 

@@ -1,4 +1,4 @@
-// Tries the plans that would avoid what a plan may suffer from, and says what they gain.
+// Tries plans that avoid a plan's pitfalls, and says what they gain.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,19 +17,22 @@
 namespace mw {
 namespace {
 
-constexpr double most_work_of_own = 2e5;  // of a plan of which others are tried, as Plan::work
-constexpr double least_step_gain = 0.03;  // of a step, less is not said
-constexpr double kernels_gain = 0.1;      // of one by larger microbatches
-constexpr double costs_nothing = 0.01, frees = 0.1;  // of a step, and of the peak
+// Most Plan::work of a plan for which other plans are tried.
+constexpr double most_work_of_own = 2e5;
+constexpr double least_step_gain = 0.03;  // share of a step; a smaller gain is not told
+// Share of a step that larger microbatches have to gain.
+constexpr double kernels_gain = 0.1;
+constexpr double costs_nothing = 0.01, frees = 0.1;  // shares of a step, and of the peak
 
-// A plan whose step takes so many times the own one's, with the stages that its strategy declares,
-// is not tried with balanced stages: they would not make it the faster one.
+// A plan whose step, with the stages that its strategy declares, takes more than this times the own
+// plan's is not tried with balanced stages: they would not make it the faster one.
 constexpr double hopeless = 1.25;
 
 struct WayOut {
-  std::string what;  // "plan = { tp(8), zero { 4, stage = 1 } }, microbatch = 2"
+  // As a script writes it: "plan = { tp(8), zero { 4, stage = 1 } }, microbatch = 2".
+  std::string what;
   PlanRequest request;
-  std::shared_ptr<const Plan> plan;  // null: not made yet
+  std::shared_ptr<const Plan> plan;  // null: the plan was not made yet
   Prediction predicted;
   bool staged = false;
 };
@@ -64,8 +67,8 @@ class Pitfalls {
   }
 
  private:
-  // Plans it with other strategies or microbatches of as many ranks; nothing where that is refused,
-  // or does not fit. Stages have the layout that the strategy declares: see laid_out.
+  // Plans the experiment with other strategies or microbatches on as many ranks; nothing where that
+  // is refused, or does not fit. Stages have the layout that the strategy declares: see laid_out.
   std::optional<WayOut> tried(const Strategies& strategies, std::int64_t microbatch = 0) const {
     throw_if_stopped();
     PlanRequest request = plan_.request;
@@ -92,7 +95,7 @@ class Pitfalls {
   }
   static bool fits(const Prediction& predicted) { return predicted.fits && predicted.host_fits(); }
 
-  // The request's plan, with what is made again, and the stages, that a script would get.
+  // The request's plan with the recompute and the stages that a script would get.
   PredictedPlan searched(PlanRequest& request) const {
     Problems none;
     if (request.recompute.fit > 0) request.recompute.kind = RecomputePolicy::Kind::fit;
@@ -101,7 +104,8 @@ class Pitfalls {
     return {plan, predict(*plan, machine_, setup_.threads)};
   }
 
-  // With the stages that the plan has where a script names it; nothing if those do not fit.
+  // The plan with the balanced stages that a script would get; nothing if it does not fit with
+  // these.
   std::optional<WayOut> laid_out(std::optional<WayOut> one) const {
     if (!one || !one->staged || node_ <= 0) return one;
     const bool made = one->plan != nullptr && one->request.recompute.fit <= 0;
@@ -113,7 +117,7 @@ class Pitfalls {
       one->predicted = limited(std::move(found.predicted));
     } catch (const Stopped&) {
       throw;
-    } catch (const Error&) {  // of a strategy's own
+    } catch (const Error&) {  // a strategy's own error
       return std::nullopt;
     }
     if (!fits(one->predicted)) return std::nullopt;
@@ -136,7 +140,8 @@ class Pitfalls {
 
   const Strategies& strategies() const { return plan_.request.strategies; }
 
-  // The own plan's, for which many strategies are made, and which several pitfalls ask for.
+  // The lighter variants of the own plan, made once: many strategies are made for them, and several
+  // pitfalls ask for them.
   const std::vector<LighterFamily>& families() {
     if (!families_) families_ = lighter_families(asked_.strategies, strategies());
     return *families_;
@@ -199,7 +204,7 @@ class Pitfalls {
     if (!own) return;
     Strategies changed = order;
     changed[place] = *own;
-    keep_faster(best, tried(changed));  // where it borrows its ranks
+    keep_faster(best, tried(changed));  // enough where the strategy borrows its ranks
     for (std::size_t k = 0; k < order.size(); ++k) {
       if (k == place || !order[k].options.contains("ways") ||
           !order[k].options["ways"].is_number_integer())
@@ -304,8 +309,8 @@ class Pitfalls {
         best->what, duration_text(best->predicted.step_seconds), duration_text(own_.step_seconds)));
   }
 
-  // Says the mildest change with which a device's memory suffices, or that none was found. A limit
-  // that the experiment sets is said elsewhere, with what keeps to it.
+  // Reports the mildest change with which a device's memory suffices, or that none was found. A
+  // limit that the experiment sets is reported elsewhere, with what keeps to it.
   void does_not_fit() {
     const std::int64_t peak = own_.fullest().memory.peak;
     if (node_ <= 0 || peak <= own_.memory_limit || (setup_.memory > 0 && peak > setup_.memory))

@@ -28,7 +28,7 @@ void add_communication(Prediction& p, const std::vector<StepTime>& stages, const
       if (found == stage.transfers.end()) continue;
       const double seconds = found->second.seconds, exposed = found->second.exposed;
       row.mean_exposed_seconds += exposed / static_cast<double>(stages.size());
-      // Among stages that spend alike, the one that hides least is taken.
+      // Among stages that spend equally long, the one that hides least is taken.
       const bool longer = seconds > row.seconds * (1 + 1e-9);
       const bool alike = !longer && seconds >= row.seconds * (1 - 1e-9);
       if (!longer && !(alike && exposed > row.exposed_seconds)) continue;
@@ -62,13 +62,14 @@ StepShares shares_of(const std::vector<StepTime>& stages) {
   return shares;
 }
 
-// What the ranks of a stage hold, and the rank that the others wait for.
+// What a stage's ranks hold, and which rank the others wait for.
 struct StageRanks {
   StageForecast forecast;
   std::unique_ptr<RankView> slowest;
-  Traffic traffic;            // of each row, the most that one of its ranks sends
-  double cpu = 0;             // core seconds of a step, of all its ranks together
-  double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
+  Traffic traffic;  // of each kind of transfer, the most that one of the stage's ranks sends
+  double cpu = 0;   // core seconds of a step, of all ranks of the stage together
+  // Mean and highest seconds of a step, if every rank had that rank's work; 0: all alike.
+  double mean = 0, most = 0;
 };
 
 // The parameters that a token goes through: of the experts only those that it chose.
@@ -111,21 +112,21 @@ void scale_times(Prediction& p, double share) {
   }
 }
 
-// Where ranks share cores, one that is done leaves its share to the others: the step takes what all
-// their work takes, or the longest alone.
+// Where ranks share cores, a rank that is done leaves its share to the others: the step takes what
+// the work of all takes, or the longest rank alone.
 void share_cores(Prediction& p, const StageRanks& ranks, double turns) {
   if (ranks.most <= 0) return;
   scale_times(p, std::max(ranks.mean, ranks.most / turns) / ranks.most);
 }
 
-// Whether `bytes` fill so much room less than others fill theirs; rooms may be unknown, and 0.
+// Whether `bytes` fill `room` less than `others` fill `theirs`; a room that is not known is 0.
 bool less_full(std::int64_t bytes, std::int64_t room, std::int64_t others, std::int64_t theirs) {
   if (room == theirs || room <= 0 || theirs <= 0) return bytes < others;
   return static_cast<double>(bytes) / static_cast<double>(room) <
          static_cast<double>(others) / static_cast<double>(theirs);
 }
 
-// Takes the rank's memory if it is fuller than the one before.
+// Makes the rank the stage's fullest one if it is fuller than the fullest so far.
 void take_fuller(StageForecast& stage, const RankView& rank, const MemoryForecast& memory,
                  const Machine& machine) {
   DeviceRoom device;
@@ -174,7 +175,7 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
   return found;
 }
 
-// Instructions that a run of the segment plays.
+// How many instructions a run of the segment plays.
 std::size_t length_of(const Program& program, int segment) {
   std::size_t length = 0;
   for (const Instruction& i : program.segments[segment].code)
@@ -215,7 +216,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   NodeMemory hosts;
   std::vector<RankView> slowest;
   slowest.reserve(plan.programs.size());
-  std::vector<Coordinates> ranks;  // theirs
+  std::vector<Coordinates> ranks;  // coordinates of the slowest ranks
   Traffic traffic;
   StageRanks last;
   for (const Program& program : plan.programs) {
@@ -231,7 +232,8 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     traced = traced && count <= most_instructions_recorded;
   }
   const PipelineTime time = price_pipeline(slowest, machine, threads);
-  // Apart: played one by one, times add up to other last bits.
+  // In a second pass: where instructions are played one by one, the sums of times differ in their
+  // last bits.
   if (traced)
     p.instructions = price_pipeline(slowest, machine, threads, /*traced=*/true).instructions;
   p.step_seconds = time.step;
@@ -266,7 +268,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     p.host_ranks = std::min(host.ranks, p.ranks);
   }
   p.fits = p.memory_needed <= p.memory_limit && p.host_fits();
-  // Ranks that share what does not hold them would never run there.
+  // Ranks that share a machine that does not hold them would never run there.
   if ((machine.room() > 0 && p.ranks > machine.room()) || (!p.fits && machine.memory_together()))
     p.untimed = "these ranks are more than this machine holds";
   p.step_error = machine.error();
@@ -368,7 +370,7 @@ void Prediction::forget_machine(std::string why) {
     c.seconds = c.exposed_seconds = c.mean_exposed_seconds = unknown;
   for (auto& stage : actions) stage.clear();
   for (auto& stage : instructions) stage.clear();
-  // What each rank needs, as ranks have devices of their own.
+  // Without a machine, what is needed is what each rank needs on a device of its own.
   for (StageForecast& stage : stages) stage.device = {};
   memory_needed = fullest().memory.peak;
   memory_limit = 0;
@@ -483,7 +485,7 @@ Json Prediction::to_json() const {
     for (const NamedBytes& each : most.beside) json["beside_program"][each.name] = each.bytes;
   }
   json["memory_needed"] = memory_needed;
-  if (memory_limit > 0) {  // else nobody knows
+  if (memory_limit > 0) {  // 0: not known
     json["memory_limit"] = memory_limit;
     json["fits"] = fits;
     json["nearly_full"] = nearly_full();

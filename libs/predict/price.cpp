@@ -1,5 +1,5 @@
 // Plays one rank's priced instructions on a clock on which transfers, and copies to and from host
-// memory, run beside compute or not.
+// memory, run beside compute or in line with it.
 #include "predict/price.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void TransferTime::add(const TransferTime& more, double times) {
   for (std::size_t b = 0; b < by_basis.size(); ++b) by_basis[b] += times * more.by_basis[b];
 }
 
-// One rank's clock. Transfers are begun and awaited; those between stages are timed by who waits.
+// One rank's clock. Transfers are begun and awaited; those between stages are timed by the caller.
 class Pricer::State {
  public:
   State(const RankView& rank, const Machine& machine, int ranks, int threads)
@@ -83,7 +83,7 @@ class Pricer::State {
     const double own = run_.clock - before.clock;
     work(prices_.run_seconds(own, priced.host + priced.beside.host) - own);
     if (what.segment == last_) await_until(lanes_.left());
-    // What is beside the instructions, and what the host takes longer, goes on all through the run.
+    // Work beside the instructions, and what the host takes longer, are spread over the whole run.
     const double whole = run_.clock - before.clock;
     const auto stretch = [&](double& time) {
       time = played > 0 ? (time - before.clock) * (whole / played) : whole;
@@ -148,16 +148,16 @@ class Pricer::State {
  private:
   // The pending of transfers that are awaited as soon as they are begun.
   static constexpr int at_once = -1;
-  // Runs of a segment that are remembered: they differ in the copies that are under way.
+  // How many runs of a segment are remembered, which differ in the copies that are under way.
   static constexpr std::size_t most_known = 8;
 
   struct Run {
     double clock = 0, compute = 0, exposed = 0, executed = 0;
     TransferTime host_copies, host_updates;
-    std::vector<TransferTime> transfers;  // by key
+    std::vector<TransferTime> transfers;  // by communication key
   };
-  // What is known of the last run, in seconds from its begin: when sends and receives between
-  // stages were begun, and when each lane began and ended.
+  // The times of the last run, in seconds since it began: when sends and receives between stages
+  // were begun, and when each lane began and ended.
   struct Seen {
     std::vector<double> sent;
     std::vector<std::pair<double, double>> lanes;
@@ -171,18 +171,18 @@ class Pricer::State {
     double end = 0;
     TransferCost cost;
     int key = -1, kept = -1;
-    double brought = 0;  // when what it sends has come from host memory
+    double brought = 0;  // when the data that it sends has come from host memory
   };
 
-  // Runs of a segment that are alike: those of a braid have microbatches of the same kinds as far
-  // apart.
+  // What tells runs of a segment apart. Runs of a braid are alike if their microbatches are of the
+  // same kinds and equally far apart.
   static Few<int, 6> known_by(const SegmentRun& what, const InstructionPrices::Kinds& kinds) {
     Few<int, 6> key{what.segment};
     key.insert(key.end(), kinds.begin(), kinds.end());
     for (const int other : what.others) key.push_back(other - what.microbatch);
     return key;
   }
-  // What a transfer under way is known by: its pending and, unless it is of the step, its
+  // What tells transfers under way apart: the pending and, unless the transfer is of the step, the
   // microbatch.
   std::pair<int, int> flight(const PricedInstruction& p, int pending) const {
     return {pending, p.of_step ? -1 : now_.microbatch};
@@ -218,7 +218,7 @@ class Pricer::State {
     }
   }
 
-  // A number for `kept_`, or -1 if times are not kept.
+  // Keeps a time if times are kept. Returns its index in `kept_`, or -1.
   int keep(InstructionTime::Kind kind, double start, double end) {
     if (!keeps_) return -1;
     Pricer::Kept kept{now_, runs_, runs_};
@@ -284,7 +284,7 @@ class Pricer::State {
     if (quiet && settled()) known_rings_[number] = difference(run_, before);
   }
 
-  // To or from host memory.
+  // Begins a copy to or from host memory.
   void copy(const PricedCopy& priced) {
     if (lanes_.awaits_left(priced.copy)) await_until(lanes_.left());
     const HostLanes::Copy made =
@@ -295,7 +295,7 @@ class Pricer::State {
   void await_copies(const std::vector<int>& storages) {
     if (!storages.empty()) await_until(lanes_.there(storages, now_.microbatch));
   }
-  // Until copies are there.
+  // Waits until `time`, when copies are over.
   void await_until(double time) {
     if (time <= run_.clock) return;
     keep(InstructionTime::Kind::copy_wait, run_.clock, time);
@@ -303,8 +303,8 @@ class Pricer::State {
     run_.clock = time;
   }
 
-  // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
-  // for and none before.
+  // Begins a transfer. Ranks that are threads copy their own messages, so a transfer takes its time
+  // from the rank when it is waited for and none before.
   void begin(const TimedTransfer& transfer, const std::pair<int, int>& which, double brought) {
     const double seconds = transfer.cost.seconds;
     Underway underway{0, transfer.cost, transfer.key};
@@ -328,7 +328,7 @@ class Pricer::State {
     flights_[which].push_back(underway);
   }
 
-  // Until a transfer that goes on is there. The seconds.
+  // Waits until `time` for a transfer that goes on. Returns the seconds.
   double await_transfer(double time, int key) {
     if (time <= run_.clock) return 0;
     const double seconds = time - run_.clock;
@@ -338,8 +338,9 @@ class Pricer::State {
     run_.transfers[key].exposed += seconds;
     return seconds;
   }
-  // Until one that is under way is over: those before it on its link, and itself. Where none goes
-  // on they wait for copies. The seconds in which one does.
+  // Waits until a transfer that is under way ends at `end`: for those before it on its link, and
+  // for itself. Where no transfer goes on, they wait for copies. Returns the seconds in which one
+  // goes on.
   double await_link(const LinkQueue& link, double end) {
     double seconds = 0;
     for (const LinkQueue::Piece& piece : link.pieces()) {
@@ -376,18 +377,20 @@ class Pricer::State {
   HostLanes lanes_;
   InstructionPrices prices_;
   const bool overlaps_;
-  const int last_;  // segment of a step, at whose end copies to the host are awaited
+  const int last_;  // last segment of a step, at whose end copies to the host are awaited
   Run run_;
   double began_ = 0;  // when the step began
-  double host_ = 0;   // when the host is free for its own next work
+  double host_ = 0;   // when the host is free for the next work that it does itself
   Seen seen_;
-  std::map<Few<int, 6>, std::vector<Known>> known_;  // begun with no transfer under way
-  // Sends and receives between stages: by kind of microbatch, and what they are booked under.
+  // By key: runs that began with no transfer under way.
+  std::map<Few<int, 6>, std::vector<Known>> known_;
+  // Sends and receives between stages: their seconds by kind of microbatch, and their communication
+  // keys.
   mutable std::map<std::pair<const Instruction*, int>, double> stage_seconds_;
   std::map<const Instruction*, int> stage_keys_;
-  std::vector<std::optional<Run>> known_rings_;  // begun with nothing under way
+  std::vector<std::optional<Run>> known_rings_;  // runs of rings that began with nothing under way
   std::map<int, LinkQueue> links_;
-  std::map<int, double> stream_over_;  // by stream: when its last transfer is
+  std::map<int, double> stream_over_;  // by stream: when its last transfer is over
   std::map<std::pair<int, int>, std::vector<Underway>> flights_;
   bool keeps_ = false;
   std::size_t runs_ = 0;

@@ -15,11 +15,11 @@
 
 namespace mw {
 
-// Parts of a time that make no more than this share of it do not decide how it is known.
+// A part of a time that is no more than this share of it does not decide how the time is known.
 inline constexpr double negligible_share = 0.05;
 
 struct TransferTime {
-  double seconds = 0;                // that the transfers take
+  double seconds = 0;                // seconds that the transfers take
   double exposed = 0;                // seconds in which the rank did nothing else
   std::array<double, 3> by_basis{};  // `seconds` by how they are known
 
@@ -31,11 +31,12 @@ struct TransferTime {
 
 struct StepTime {
   double step = 0;
-  double compute = 0;         // in ops, copies in their order and the optimizer
-  double exposed = 0;         // waiting for transfers
-  TransferTime host_copies;   // to and from host memory beside what the rank computes
-  TransferTime host_updates;  // by the host beside it; what nothing hides of them is in `compute`
-  double idle = 0;            // neither: waiting for another stage
+  double compute = 0;        // seconds in ops, copies that nothing runs beside, and the optimizer
+  double exposed = 0;        // seconds waiting for transfers
+  TransferTime host_copies;  // copies to and from host memory beside compute
+  // Updates by the host beside compute; what nothing hides of them is in `compute`.
+  TransferTime host_updates;
+  double idle = 0;  // seconds waiting for another stage
   std::map<CommunicationKey, TransferTime> transfers;
   double executed = 0;  // floating-point operations that the rank really does
 };
@@ -53,21 +54,23 @@ class Pricer {
   // Runs a segment. Transfers between stages take no time here: whoever knows both clocks adds it.
   void play(const SegmentRun& run);
   double clock() const;
-  // How long after its begin the run that was played last begins each of its sends and receives
-  // between stages, in the order of its code.
+  // When the last run began each of its sends and receives between stages, in seconds since the run
+  // began and in the order of its code.
   const std::vector<double>& between_stages() const;
-  // How long after its begin each lane of that run begins its first instruction and ends its last.
+  // When each lane of the last run began its first instruction and ended its last, in seconds since
+  // the run began.
   const std::vector<std::pair<double, double>>& lanes() const;
   void idle_until(double time);
-  // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
+  // Books time that the rank spends on a transfer from another stage; `start` is the instruction
+  // that begins the recv.
   void transferred(const Instruction& start, double seconds);
   double transfer_seconds(const Instruction& start, int microbatch) const;
   // Begins another step: from now on times() and kept() are those of this step alone. Transfers
   // that the last step left under way go on.
   void begin_step();
   StepTime times() const;
-  // From now on the times of instructions are kept, by this clock; `run` counts the runs of
-  // segments, in which a time began and ended.
+  // An instruction's time by this clock. keep_times() makes the Pricer keep these from then on.
+  // `began_in` and `ended_in` number the runs of segments in which the time began and ended.
   struct Kept {
     InstructionTime time;
     std::size_t began_in = 0, ended_in = 0;
@@ -81,13 +84,13 @@ class Pricer {
   std::unique_ptr<State> state_;
 };
 
-// What instructions take on the machine, of programs that are still being made: for weaves that
+// A function that prices the instructions of programs that are still being made, for weaves that
 // heed times (PlanRequest::seconds).
 std::function<std::function<double(const Instruction&)>(const Program&)> seconds_on(
     std::shared_ptr<const Machine> machine, int threads = 0);
 
-// How many steps to play so that the last one is as any but the first: two where one leaves gathers
-// of parameters under way for the next.
+// How many steps to play so that the last one is like all later ones: two where a step leaves
+// gathers of parameters under way for the next step, else one.
 int steps_to_price(const Program& program);
 
 // The step of a rank that waits for no other stage.

@@ -12,7 +12,7 @@
 namespace mw {
 
 std::string duration_text(double seconds) {
-  if (seconds >= 999.5) return fmt::format("{:.0f} s", seconds);  // no exponents
+  if (seconds >= 999.5) return fmt::format("{:.0f} s", seconds);  // {:.3g} would print an exponent
   if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
   if (seconds >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
   return fmt::format("{:.3g} us", seconds * 1e6);
@@ -38,7 +38,7 @@ std::string batch(const Plan& plan) {
   const std::int64_t own = plan.request.batch / plan.batch_ways;
   text += plan.batch_ways == 1 ? "not split"
                                : fmt::format("{} to each of {} parts", own, plan.batch_ways);
-  // Runs of equal ones: "2 x 3 + 1".
+  // Runs of equal sizes: "2 x 3 + 1".
   std::string sizes;
   for (std::size_t m = 0; m < plan.sizes.size();) {
     std::size_t end = m;
@@ -67,7 +67,7 @@ std::string memory(const Prediction& prediction) {
                                  [](const StageForecast& s) { return !s.device.name.empty(); });
   if (kinds) header.emplace_back("of");
   struct Row {
-    int first = 0, last = 0;  // stages that are alike
+    int first = 0, last = 0;  // first and last of the stages that the row is for
     std::int64_t peak = 0;
     std::vector<std::string> cells;
   };
@@ -90,7 +90,7 @@ std::string memory(const Prediction& prediction) {
       rows.push_back({stage.stage, stage.stage, stage.memory.peak, std::move(row)});
     }
   }
-  // The first, the last and the fullest of many are shown.
+  // Only the first, the last and the fullest of many rows are shown.
   constexpr std::size_t most_rows = 24, shown_ends = 8;
   const auto fullest = static_cast<std::size_t>(
       std::max_element(rows.begin(), rows.end(),
@@ -119,7 +119,7 @@ std::string memory(const Prediction& prediction) {
               : "");
 }
 
-// Lists of many numbers in the braces of a mix, { 1, 2, 2, … }, by their first ones.
+// Shortens lists of many numbers in the braces of a mix, { 1, 2, 2, … }, to their first ones.
 std::string abridged(const std::string& mix) {
   constexpr std::size_t most_numbers = 12, shown_numbers = 6;
   std::string text;
@@ -169,7 +169,8 @@ std::string communication(const Prediction& prediction) {
                                  : "");
 }
 
-// Behind a step's parts, where they are means: of what, and those of the stage that waits least.
+// The text behind a step's parts where these are means over several stages: the number of stages,
+// and the parts of the stage that waits least.
 std::string stages(const Prediction& p) {
   if (p.parts.size() < 2) return "";
   const std::size_t s = p.busiest();
@@ -184,7 +185,7 @@ std::string stages(const Prediction& p) {
       duration_text(busiest.bubble));
 }
 
-// How long a step takes, and on what; or why that is not told.
+// The text on a step: how long it takes, and on what; or why no time is told.
 std::string step(const Prediction& p) {
   const std::string work =
       fmt::format("{} FLOP a step ({} FLOP on the hardware)", count_text(p.flops_per_step),
@@ -220,7 +221,6 @@ std::string step(const Prediction& p) {
 
 }  // namespace
 
-// What is beside the program's own bytes where other software trains.
 std::string reported_text(const Prediction& prediction) {
   const StageForecast& most = prediction.most_reported();
   if (most.beside.empty()) return "";
@@ -248,7 +248,7 @@ std::string reported_text(const Prediction& prediction) {
 
 namespace {
 
-// The stages that do not fit, on devices of several kinds; each by its fullest rank.
+// The text on stages that do not fit, on devices of several kinds; each by its fullest rank.
 std::string no_room_text(const Prediction& p) {
   constexpr std::size_t most_shown = 4;
   std::string text;
@@ -285,7 +285,7 @@ std::string room_text(const Prediction& p) {
     text += no_room_text(p);
   } else if (p.bound() > 0 && p.memory_needed > p.bound()) {
     const std::int64_t peak = p.fullest().memory.peak;
-    // A rank that fits by itself shares its memory with the others.
+    // Where each rank would fit by itself, all ranks share one memory.
     text += peak > p.bound()
                 ? fmt::format("  does not fit: {} a rank against {} of memory\n", bytes(peak),
                               bytes(p.bound()))

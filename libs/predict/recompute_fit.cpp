@@ -20,7 +20,7 @@
 namespace mw {
 namespace {
 
-// In how many of a stage's layers, the first ones, each part of them is made again.
+// By part of a layer: in how many of a stage's layers, the first ones, the part is recomputed.
 using Parts = std::map<std::string, int>;
 
 // The layers of each stage, in model order.
@@ -37,10 +37,11 @@ std::vector<std::vector<int>> layers_of_stages(const Plan& plan) {
   return layers;
 }
 
-// Marks the ops that are made again, where each stage makes these parts of its layers again.
+// Marks the ops that are recomputed, where each stage recomputes these parts of its layers.
 std::vector<bool> ops_of(const std::vector<Parts>& again, const Graph& graph,
                          const std::vector<std::vector<int>>& layers) {
-  std::map<int, std::pair<std::size_t, int>> places;  // of layers: stage, and which of its layers
+  // By layer: its stage, and its number in the stage.
+  std::map<int, std::pair<std::size_t, int>> places;
   for (std::size_t s = 0; s < layers.size(); ++s) {
     for (std::size_t k = 0; k < layers[s].size(); ++k)
       places[layers[s][k]] = {s, static_cast<int>(k)};
@@ -92,14 +93,14 @@ class RecomputeFit {
     std::iota(all.begin(), all.end(), 0);
     const std::vector<Parts> fewest = again_;
     let_off({all}, most_improvement / 2);
-    // Once more where something was kept: what others need may be less by then.
+    // Once more if some part was kept: then less may be needed for others.
     if (again_ != fewest) let_off({all}, most_improvement / 2);
     const std::vector<Parts> alike = again_;
     if (by_stage_ && layers_.size() > 1) {
       Groups each;
       for (const int stage : all) each.push_back({stage});
       let_off(each, most_improvement);
-      // A schedule that heeds what works take may be another one by now, and hold more.
+      // A schedule that follows the times of works may be another one by now, and hold more.
       if (again_ != alike) {
         const auto found = chosen(alike.front());
         if (found != nullptr && highest_need(*found) <= limit_) return found;
@@ -110,7 +111,7 @@ class RecomputeFit {
   }
 
  private:
-  // The plan of what is made again now. `alike`: what all stages would make again, if they did the
+  // The plan with the present choice. `alike`: what all stages would recompute, if they did the
   // same.
   std::shared_ptr<const Plan> chosen(const Parts& alike) const {
     Json settings = {{"stages", Json::array()}};
@@ -127,7 +128,8 @@ class RecomputeFit {
         "recompute, to fit " + format_bytes(static_cast<double>(limit_)) + ": ";
     if (std::all_of(again_.begin(), again_.end(), [&](const Parts& p) { return p == again_[0]; }))
       return text + text_of(again_.front(), most_layers_);
-    std::map<std::string, std::vector<std::string>> parts;  // by in how many layers of each stage
+    // Parts by the text of their numbers of layers on each stage.
+    std::map<std::string, std::vector<std::string>> parts;
     for (const std::string& part : order_) {
       std::string counts;
       bool any = false;
@@ -162,9 +164,9 @@ class RecomputeFit {
     return plan;
   }
 
-  // The bytes that the limit has to cover: the program's own; or, if they are more, these and what
-  // is in use beside them, less the memory that the device has beyond the limit. What it has less
-  // than the largest device counts as needed.
+  // The bytes that the limit has to cover for a class of ranks: the program's own; or, if they are
+  // more, these and what is in use beside them, less the memory that the device has beyond the
+  // limit. Memory that the device has less than the largest device counts as needed.
   std::int64_t need_of(const Program& program, const RankClass& kind) const {
     const RankView rank(program, kind.at, 0, request_.scratch.get());
     MemoryForecast memory = forecast_memory(rank);
@@ -178,7 +180,7 @@ class RecomputeFit {
                     used.in_use() - (own - limit_));
   }
 
-  // These bytes of each stage's fullest rank.
+  // need_of() each stage's fullest rank.
   std::vector<std::int64_t> needs_of(const Plan& plan) const {
     std::vector<std::int64_t> found;
     for (const Program& program : plan.programs) {
@@ -195,7 +197,8 @@ class RecomputeFit {
 
   std::int64_t highest_need(const Plan& plan) const { return std::ranges::max(needs_of(plan)); }
 
-  // The same where each stage makes these parts again; empty if such a plan is refused.
+  // needs_of() the plan in which each stage recomputes these parts; empty if such a plan is
+  // refused.
   std::vector<std::int64_t> needs(const std::vector<Parts>& again) const {
     Problems problems;
     const auto plan = made(again, problems);
@@ -207,8 +210,8 @@ class RecomputeFit {
                                           [&](int stage) { return needed[stage] <= limit_; });
   }
 
-  // The fewest parts that suffice, in all layers alike, of an order in which each next one costs
-  // more for what it saves.
+  // Takes the fewest parts that suffice, in all layers alike: the first ones of an order in which
+  // each next part costs more for what it saves. False, with a problem, if not even all suffice.
   bool take_fewest(Problems& problems) {
     std::size_t too_few = 0, enough = order_.size() + 1;
     for (std::size_t n = order_.size(); n > too_few && enough > too_few + 1;
@@ -241,7 +244,7 @@ class RecomputeFit {
         "a smaller microbatch, a higher degree of a form that shards, or a higher limit");
   }
 
-  using Groups = std::vector<std::vector<int>>;  // of stages
+  using Groups = std::vector<std::vector<int>>;  // groups of stages that choose alike
 
   // Keeps parts, the dearest first, in as many layers as the limit allows: in all stages of a group
   // alike.
@@ -250,7 +253,8 @@ class RecomputeFit {
       let_off(*part, groups, most_work);
   }
 
-  // What a stage holds depends on its own layers, so one plan tries something in all groups.
+  // Keeps one part. What a stage holds depends on its own layers alone, so one plan tries a number
+  // of layers in each of the groups.
   void let_off(const std::string& part, const Groups& groups, double most_work) {
     struct Layers {
       int too_few = -1, enough = 0;
@@ -284,7 +288,7 @@ class RecomputeFit {
     }
   }
 
-  // The parts, those that cost least for a byte they save first.
+  // The parts of layers, those first that cost least to recompute for each byte that they save.
   std::vector<std::string> by_cost() const {
     struct Saving {
       double seconds = 0, bytes = 0;
@@ -331,7 +335,7 @@ class RecomputeFit {
       return part.seconds / std::max(part.bytes, 1.0);
     };
     std::stable_sort(order.begin(), order.end(), [&](const std::string& a, const std::string& b) {
-      // What keeps nothing itself is only made again for others: with the products that need it.
+      // A part that keeps nothing itself is recomputed for others alone: such parts come last.
       const bool idle_a = parts.at(a).bytes == 0, idle_b = parts.at(b).bytes == 0;
       return idle_a != idle_b ? idle_b : price(a) < price(b);
     });
@@ -339,15 +343,16 @@ class RecomputeFit {
   }
 
   const PlanRequest& request_;
-  const Machine* const machine_;  // null: nothing beside the program counts
+  // The machine whose memory in use beside the program counts; null: none does.
+  const Machine* const machine_;
   const std::int64_t limit_;
   const bool by_stage_;
-  std::shared_ptr<const Plan> plan_;      // which makes nothing again
-  std::vector<std::vector<int>> layers_;  // of each stage
-  int most_layers_ = 0;                   // of a stage
-  std::vector<std::string> order_;        // of parts, the cheapest first
-  std::vector<Parts> again_;              // of each stage
-  mutable double work_ = 0;               // of the plans made so far
+  std::shared_ptr<const Plan> plan_;      // the plan that recomputes nothing
+  std::vector<std::vector<int>> layers_;  // layers of each stage
+  int most_layers_ = 0;                   // most layers of a stage
+  std::vector<std::string> order_;        // parts of a layer, the cheapest first
+  std::vector<Parts> again_;              // recomputed parts of each stage
+  mutable double work_ = 0;               // work of the plans made so far
 };
 
 // The machine that the request is made for; null: this one.
@@ -356,8 +361,8 @@ const Machine* machine_of(const PlanRequest& request) {
   return kernels == nullptr ? nullptr : kernels->machine();
 }
 
-// The plan of `self`, one of the functions below. `beside`: the machine on which what is in use
-// beside the program counts; null: it does not.
+// The plan that `self`, one of the functions below, returns. `beside`: the machine whose memory in
+// use beside the program counts; null: that memory does not count.
 std::shared_ptr<const Plan> fitted(const PlanRequest& request, RecomputeFitter self,
                                    const Machine* beside, bool by_stage, Problems& problems) {
   return request.recompute.offload ? fit_with_offload(request, self, machine_of(request), problems)

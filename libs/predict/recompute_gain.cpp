@@ -1,4 +1,4 @@
-// Predicts a plan without its recompute, and says so where that would hold no more.
+// Predicts a plan without its recompute or its slices, and says so where that would hold no more.
 #include "predict/recompute_gain.h"
 
 #include <fmt/format.h>
@@ -12,18 +12,20 @@
 namespace mw {
 namespace {
 
-constexpr double most_work_for_a_note = 1e6;  // about the microseconds that another plan may take
-constexpr double little = 0.01;               // of the peak without recompute
+// Most Plan::work, about microseconds, of the other plan.
+constexpr double most_work_for_a_note = 1e6;
+constexpr double little = 0.01;  // share of the peak without recompute
 
 bool recomputes(const RecomputePolicy& policy) {
   return (policy.kind != RecomputePolicy::Kind::none || policy.gathers) && policy.fit == 0;
 }
 
-// A backward in two pieces keeps what is made again until the second, W.
+// Whether backward is in two pieces: then recomputed tensors are kept until the second, W.
 bool splits_backward(const Plan& plan) {
   return std::ranges::any_of(plan.programs, [](const Program& program) {
     return std::ranges::any_of(program.segments, [](const Segment& segment) {
-      return segment.kind == SegmentKind::wgrad;  // braids leave the segments of their works
+      // A program with braids still has the segments of their works.
+      return segment.kind == SegmentKind::wgrad;
     });
   });
 }
@@ -61,7 +63,8 @@ void weigh_stages(const Plan& plan, const Machine& machine, int threads, Predict
     prediction.recompute_by_stage->seconds_alike = predict(*alike, machine, threads).step_seconds;
 }
 
-// Empty where what costs this frees memory of a device or of the host, or makes a step shorter.
+// The text on `what` that costs time for nothing; empty where it frees memory of a device or of the
+// host, or makes a step shorter.
 std::string waste_of(const std::string& what, const std::optional<RecomputeGain>& found,
                      const Plan& plan, const Prediction& prediction) {
   if (!found) return "";

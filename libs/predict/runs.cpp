@@ -1,4 +1,4 @@
-// Reads what a stack's software can run, and holds plans against it.
+// Reads what a stack's software can run, and checks plans against it.
 #include "predict/runs.h"
 
 #include <fmt/format.h>
@@ -18,14 +18,14 @@ std::optional<std::vector<Json>> values_in(const Json& given) {
   return std::vector<Json>(given.begin(), given.end());
 }
 
-// The name of a schedule: a script's own order has none.
+// The name of a schedule. A script's own order has none.
 std::string schedule_name(const Json& value) {
   const auto choice = named_choice(value);
   if (!choice) return "of the script";
   return choice->name == "schedule" ? choice->options.value("name", "of the script") : choice->name;
 }
 
-// What software has of something, for people.
+// The names of what the software has, for people.
 std::string names_text(const std::vector<std::string>& names) {
   return names.empty() ? "none" : join(names);
 }

@@ -19,7 +19,7 @@ class SoftwareRuns {
   // Bit k says that a plan has part k of the combinations that the software does not run.
   using Parts = std::uint64_t;
 
-  // From the stack's table `runs`; null: everything.
+  // Reads the stack's table `runs`; null allows everything.
   static SoftwareRuns read(const Json& table, const std::string& path, Problems& problems);
 
   bool everything() const { return everything_; }
@@ -40,28 +40,30 @@ class SoftwareRuns {
   std::vector<std::string> lacks(const PlanRequest& request) const;
 
  private:
-  using OptionValues = std::map<std::string, std::vector<Json>>;  // by the option's name
+  // Allowed values, by the option's name.
+  using OptionValues = std::map<std::string, std::vector<Json>>;
   struct Part {
     std::string strategy;
-    bool absent = false;  // the combination is one without this strategy
+    bool absent = false;  // the combination is of plans without this strategy
     OptionValues options;
   };
   struct Together {
     std::vector<Part> parts;
     Parts all = 0, absent = 0;
-    int first = 0;  // the bit of its first part
+    int first = 0;  // the bit of the combination's first part
   };
 
   static std::optional<OptionValues> options_in(const Json& table);
   bool read_together(const Json& list);
   // The combination that makes these parts impossible; null: none does.
   const Together* apart(Parts parts) const;
-  // Whether a list of this key is declared, without the name.
+  // Whether the list of this key is declared and lacks the name.
   bool leaves_out(const std::string& key, const std::string& name) const;
 
   bool everything_ = true;  // no key is declared
   std::map<std::string, OptionValues> strategies_;
-  std::map<std::string, std::vector<std::string>> lists_;  // schedules, recompute, offload
+  // Allowed names, by "schedules", "recompute", "offload".
+  std::map<std::string, std::vector<std::string>> lists_;
   std::vector<Together> apart_;
 };
 

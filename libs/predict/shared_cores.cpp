@@ -34,7 +34,7 @@ class OnCalibratedCores final : public RankMachine {
 
   WorkTime work(const RankView& view, const Instruction& instruction,
                 const Footprint& made) override {
-    // What is left to other ranks, and what is there without a copy.
+    // Work that is left to other ranks, and copies that need no work, take no time.
     if ((instruction.computes() || instruction.copies()) && made.work.empty()) return {};
     const SizedWork sized = sized_work(view, instruction, made);
     double seconds = sized.beside / calibration_->device.bandwidth;
@@ -56,12 +56,12 @@ class OnCalibratedCores final : public RankMachine {
         static_cast<double>(std::max<std::int64_t>(1, transfer.payload)));
     const double spent = shared_.transfer * measured + shared_.call;
     const bool pair = transfer.op == Collective::send || transfer.op == Collective::recv;
-    // Each of two stages has its own turns.
+    // A transfer between stages does not take turns: each of the two stages has its own.
     const bool between = pair && transfer.set.atoms.front() == program_.stage_atom;
     return {spent * (between ? shared_.wall : turns_) + shared_.idle, 0, 0};
   }
 
-  // A step's beginning and its report, once a step.
+  // Prices a step's beginning and its report, once a step.
   WorkTime beside(const RankView&, const Segment& segment) override {
     const bool ends = std::any_of(segment.code.begin(), segment.code.end(),
                                   [](const Instruction& i) { return i.makes_totals(); });
@@ -70,9 +70,10 @@ class OnCalibratedCores final : public RankMachine {
   }
 
  private:
-  // A product was measured on a core that has its operands in its own cache. In a step of several
-  // ranks they come from memory as far as the weights and gradients that are used between two calls
-  // have no place there, and all cores read at once.
+  // Finds the seconds of a byte of a product's operands beyond its fit. A product was measured on a
+  // core that has its operands in its own cache. In a step of several ranks they come from memory
+  // as far as the weights and gradients that are used between two calls have no place there, and
+  // all cores read at once.
   void find_byte_seconds() {
     const Device& device = calibration_->device;
     const double threads = static_cast<double>(program_.mesh.size()) * threads_,
@@ -98,8 +99,8 @@ class OnCalibratedCores final : public RankMachine {
   const std::shared_ptr<const Calibration> calibration_;
   const int element_;
   int threads_;
-  const bool several_;       // there are other ranks
-  double byte_seconds_ = 0;  // of a product's operands, beyond its fit
+  const bool several_;       // the program has several ranks
+  double byte_seconds_ = 0;  // seconds of a byte of a product's operands, beyond its fit
   SharedCosts shared_;
   double turns_ = 1;
 };
@@ -107,9 +108,10 @@ class OnCalibratedCores final : public RankMachine {
 struct Speed {
   GemmFit gemm;
   double pointwise = 0, bandwidth = 0, overhead = 0;
-  double stretch = 1;  // ranks that share a core take turns on it
-  int threads = 1;     // that share elementwise work
-  // What a thread's share of such work reads and writes at least: some three of 32,768 numbers.
+  double stretch = 1;  // factor on times, as ranks that share a core take turns on it
+  int threads = 1;     // threads that share elementwise work
+  // The least bytes that a thread's share of elementwise work reads and writes: some three tensors
+  // of 32,768 numbers.
   double least_share = 1;
 };
 
@@ -122,7 +124,8 @@ Speed speed_of(const Device& device, int ranks, int element, int asked) {
   const int busy = std::min(ranks * threads, device.cores);
   const double loaded = busy == device.cores ? device.all_cores : 1;
   speed.gemm.rate *= threads * loaded;
-  // Those of two bytes go by ATen's kernels, in chunks that fit a cache: too small to share.
+  // Reals of two bytes go by ATen's kernels in chunks that fit a cache, which are too small to
+  // share among threads.
   if (element >= 4) speed.threads = threads;
   speed.pointwise *= loaded;
   speed.bandwidth *= loaded;
@@ -154,7 +157,8 @@ class OnSharedCores final : public RankMachine {
   }
 
  private:
-  // The share of the rate of large products that an instruction's kernel reaches.
+  // The share of the rate of large products that the instruction's kernel reaches; 1 but for
+  // attention.
   double share_of(const RankView& view, const Instruction& instruction) const {
     if (!instruction.runs_op()) return 1;
     const Op& op = program_.graph->ops()[instruction.op];
@@ -179,7 +183,7 @@ class OnSharedCores final : public RankMachine {
     if (transfer.ways < 2) return speed_.overhead * speed_.stretch;
     const auto payload = static_cast<double>(transfer.payload);
     if (transfer.op == Collective::send || transfer.op == Collective::recv) {
-      // Read once, written once; all ranks of a ring copy at once.
+      // A message is read once and written once; all ranks of a ring copy at once.
       const double others = transfer.set.atoms.front() == stage_atom_ ? 1 : speed_.stretch;
       return latency_ + 2 * payload / speed_.bandwidth * others;
     }
@@ -188,7 +192,7 @@ class OnSharedCores final : public RankMachine {
         payload * (transfer.op == Collective::all_reduce || transfer.op == Collective::all_to_all
                        ? 2.0
                        : 1.0 + 1.0 / transfer.ways);
-    // Every rank of the group has to come by; those that share a core one after the other.
+    // Every rank of the group has to come by; ranks that share a core do so one after the other.
     return (bytes / speed_.bandwidth + latency_) * speed_.stretch;
   }
 
@@ -254,9 +258,10 @@ double SharedCores::turns(int ranks, int threads) const {
 }
 
 double SharedCores::slowdown(int ranks, int threads, int active) const {
-  const double load = static_cast<double>(ranks) * threads / device_.cores;  // of one stage
-  // A core is slower while all are busy; a stage by itself was priced so only if it fills them.
-  // Where it is calibrated, that is in what instructions take.
+  // Load of one stage's ranks.
+  const double load = static_cast<double>(ranks) * threads / device_.cores;
+  // A core is slower while all cores are busy; a stage by itself was priced so only if it fills all
+  // cores. Where the machine is calibrated, the times of instructions have that in them.
   const bool fills = calibration_ == nullptr && active * load >= 1 && load < 1;
   return std::max(1.0, active * load) / std::max(1.0, load) / (fills ? device_.all_cores : 1);
 }

@@ -12,7 +12,7 @@ namespace mw {
 
 class SharedCores final : public Machine {
  public:
-  // `calibration`: of the same machine; null: the device's roofline alone.
+  // `calibration`: of the same machine; null: prices follow the device's roofline alone.
   explicit SharedCores(Device device, std::shared_ptr<const Calibration> calibration = nullptr);
 
   std::string name() const override;
@@ -21,7 +21,7 @@ class SharedCores final : public Machine {
   std::int64_t room() const override;
   std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
   bool overlaps() const override { return false; }
-  // Threads copy when both are there.
+  // A message between stages is copied by the ranks' threads when both are there.
   bool stages_wait() const override { return true; }
   int threads_of(int ranks, int asked) const override { return device_.threads_of(ranks, asked); }
   double peak(int ranks, Dtype dtype, int threads) const override;

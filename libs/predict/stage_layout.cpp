@@ -20,11 +20,11 @@
 namespace mw {
 namespace {
 
-// Layouts for each of which what is made again is searched as well.
+// Most layouts that are tried where recompute is searched for each of them.
 constexpr int most_searched = 3;
-constexpr double plans_of_a_search = 60;  // about
+constexpr double plans_of_a_search = 60;  // about how many plans a search for recompute makes
 
-struct PricedLayout : PredictedPlan {  // without a plan: it is refused
+struct PricedLayout : PredictedPlan {  // without a plan: the layout is refused
   bool fits = false;
   std::int64_t peak() const { return predicted.highest_peak(); }
   double full() const { return predicted.fullest().filled(); }
@@ -51,7 +51,8 @@ PricedLayout priced_layout(std::shared_ptr<const Plan> plan, const Machine& mach
   return judged({std::move(plan), std::move(predicted)}, memory);
 }
 
-// Says what was chosen, and what even stages would take (null: they are refused).
+// The note on the layout that was chosen, and on what even stages would take (null: they are
+// refused).
 std::string layout_note(const std::vector<int>& layers, const char* of, double seconds,
                         const double* even, bool even_fits) {
   return fmt::format(
@@ -79,16 +80,16 @@ std::vector<double> seconds_of(const PricedLayout& tried) {
   return seconds;
 }
 
-// What layers and ends cost by those seconds: layers in the proportions that are declared. Where
-// stages make different things again, each stage's layers cost what they take there, and those of
-// an end what they take on the stage beside it.
+// The costs of layers and ends by the seconds that stages are predicted to compute; layers keep the
+// proportions of their declared costs. Where stages recompute different parts, each stage's layers
+// cost what they take there, and the layers of an end stage what they take on the stage beside it.
 LayerCosts costs_of(const PricedLayout& tried) {
   const std::vector<int>& layers = tried.plan->stage_layers;
   const std::vector<double> seconds = seconds_of(tried);
   LayerCosts costs = declared_costs(*tried.plan->graph);
   double declared = costs.first, predicted = 0;
   auto layer = costs.layers.begin();
-  std::vector<double> own;  // declared, of the layers of each virtual stage
+  std::vector<double> own;  // declared costs of the layers of each virtual stage
   for (const int count : layers) {
     own.push_back(std::accumulate(layer, layer + count, 0.0));
     layer += count;
@@ -113,7 +114,7 @@ LayerCosts costs_of(const PricedLayout& tried) {
   return costs;
 }
 
-// What a layout is planned with. A strategy's error is a refusal.
+// Plans a layout with `make`. A strategy's error is a refusal.
 std::shared_ptr<const Plan> planned(const PlanMaker& make, const PlanRequest& request,
                                     Problems& problems) {
   try {
@@ -131,17 +132,17 @@ class Balancer {
            const PlanMaker& make)
       : request_(request), machine_(machine), memory_(memory), make_(make), left_(tries) {}
 
-  // `own`: of the strategy's layout; without a plan: it is refused. Without one comes back what is
-  // refused in the even layout as well.
+  // Finds the best layout. `own`: the strategy's layout, which has no plan where it is refused. The
+  // result has no plan where the even layout is refused as well.
   PredictedPlan run(PricedLayout own, const std::vector<int>& even) {
     if (own.plan != nullptr) tried_[own.plan->stage_layers] = own;
     plan(even);
-    best_ = tried_.at(even);  // which stands where others gain nothing
+    best_ = tried_.at(even);  // the even layout stays where others gain nothing
     if (own.better_than(best_, 0)) best_ = own;
     if (best_.plan == nullptr) return {};
     stage_of_ = best_.plan->schedule.stage_of;
     consider(balance_layers(costs_of(own.plan != nullptr ? own : best_), stage_of_));
-    // What is made again changes with the layout, and so do the costs.
+    // Recompute changes with the layout, and so do the costs.
     while (left_ > 0 && recompute_differs(*best_.plan) &&
            consider(balance_layers(costs_of(best_), stage_of_))) {
     }
@@ -168,7 +169,7 @@ class Balancer {
     return true;
   }
 
-  // Whether it is better than all before, by a thousandth of a step.
+  // Tries the layout. Whether it is better than all before, by a thousandth of a step.
   bool consider(const std::vector<int>& layers) {
     constexpr double least_gain = 1e-3;
     if (!plan(layers)) return false;
@@ -198,8 +199,8 @@ class Balancer {
     return false;
   }
 
-  // What is to become alike on the stages of the best layout: seconds, or how full they are where
-  // it does not fit.
+  // The load of each stage of the best layout, which moves of layers are to even out: seconds, or
+  // how full a device is where the layout does not fit.
   std::vector<double> loads() const {
     if (best_.fits) {
       return machine_.uneven() ? seconds_by_stage()
@@ -210,9 +211,9 @@ class Balancer {
     return load;
   }
 
-  // Layers for stages whose devices are not alike: one after another moves from the stage that has
-  // most, as long as the most becomes less. A layer adds to a stage in proportion to what the best
-  // layout's layers do there, by their declared costs.
+  // A layout for stages whose devices are not alike: one layer after another moves from the stage
+  // with the highest load, as long as the highest load becomes less. A layer adds to a stage's load
+  // in proportion to what the best layout's layers do there, by their declared costs.
   std::vector<int> evened() const {
     const LayerCosts declared = declared_costs(*best_.plan->graph);
     std::vector<int> layers = best_.plan->stage_layers;
@@ -258,7 +259,7 @@ class Balancer {
     constexpr double worth = 5e-3;  // share of a step: the even layout stays if others gain less
     const PricedLayout& evenly = tried_.at(even);
     if (best_.plan == evenly.plan || !best_.better_than(evenly, worth)) return evenly;
-    PlanRequest request = best_.plan->request;  // with what was chosen for this layout
+    PlanRequest request = best_.plan->request;  // with the recompute chosen for this layout
     request.stage_layers = best_.plan->stage_layers;
     request.notes.push_back(layout_note(request.stage_layers, "", best_.predicted.step_seconds,
                                         evenly.plan ? &evenly.predicted.step_seconds : nullptr,
@@ -277,9 +278,9 @@ class Balancer {
   int left_;
 };
 
-// The even layout of a pipeline that balances its stages itself, where the request asks for no
-// other; empty: it does not. `own`: the request's plan; null where that is refused, maybe because
-// nothing fits in its layout.
+// The even layout of a pipeline that balances its stages itself, where the request gives no layers;
+// else empty. `own`: the request's plan; null where that is refused, maybe because nothing fits in
+// its layout.
 std::vector<int> even_for(const PlanRequest& request, std::shared_ptr<const Plan> own) {
   if (!request.stage_layers.empty()) return {};
   if (own == nullptr) {
@@ -292,7 +293,7 @@ std::vector<int> even_for(const PlanRequest& request, std::shared_ptr<const Plan
   return even_layers(own->graph->layers, static_cast<int>(own->stage_layers.size()));
 }
 
-// Fewer than `tries` where what is made again is searched for each layout.
+// How many layouts to try: `tries`, or fewer where recompute is searched for each.
 int layouts_to_try(const PlanRequest& request, const std::shared_ptr<const Plan>& own, int tries) {
   if (request.recompute.kind != RecomputePolicy::Kind::fit || own == nullptr) return tries;
   const double layouts = most_improvement / (plans_of_a_search * own->work);
@@ -301,9 +302,9 @@ int layouts_to_try(const PlanRequest& request, const std::shared_ptr<const Plan>
 
 // The plans of all steps in one layout.
 struct StepsInLayout {
-  std::shared_ptr<const Plan> plan;  // null: they are refused
+  std::shared_ptr<const Plan> plan;  // null: the plans are refused
   std::shared_ptr<const StepPlans> all;
-  double seconds = 0;  // of a step, on average
+  double seconds = 0;  // mean seconds of a step
   std::int64_t peak = 0;
   bool fits = true;
   bool better_than(const StepsInLayout& other) const {

@@ -15,16 +15,16 @@
 namespace mw {
 
 // Makes the request's plan, as make_plan does. Where a pipeline balances its stages itself and the
-// request asks for no layers, a few other layouts are planned and priced: the even one, one that is
+// request gives no layers, some other layouts are planned and priced: the even one, one that is
 // balanced by the times predicted for the strategy's own, and, as long as the step becomes shorter,
-// those that differ from the best so far by a layer. The plan is that of the shortest step among
-// those that fit the memory, or, where none does, of the least peak, and says in a note what the
-// even layout would take. Null, with the problems, where make_plan gives none.
-// Where the request or `make` leaves something to what fits, as what is made again or the
-// microbatches, that is chosen for each layout.
-// `memory`: bytes that a rank may hold, beside what the machine has; 0: nobody says.
+// those that differ from the best so far by a layer. The plan has the shortest step among those
+// that fit the memory, or the least peak where none fits, and a note says what the even layout
+// would take. Null, with the problems, where make_plan gives no plan.
+// Where the request or `make` chooses recompute or microbatches by what fits, that is chosen for
+// each layout.
+// `memory`: bytes that a rank may hold, beside the machine's own limit; 0: no limit.
 // `tries`: layouts that are planned at most, beside the strategy's own and the even one; fewer
-// where what is made again is chosen for each.
+// where recompute is chosen for each.
 constexpr int most_layouts = 16;
 using PlanMaker = std::function<std::shared_ptr<const Plan>(const PlanRequest&, Problems&)>;
 std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
@@ -38,13 +38,13 @@ struct PredictedPlan {
   Prediction predicted;
 };
 // The plan that make_balanced_plan makes, with its prediction. `own` is what make_plan gives for
-// the request, predicted on the same machine: it is not made again.
+// the request, predicted on the same machine, which is not made again.
 PredictedPlan predict_balanced_plan(const PlanRequest& request, const Machine& machine,
                                     std::int64_t memory, PredictedPlan own);
 
-// The same of a run with a policy of microbatches, whose steps may differ, as make_step_plans has
-// it. All steps have one layout: of the even one, the strategy's own and the one that is balanced
-// for the largest batch, that with which all steps together take least.
+// make_balanced_plan() for a run with a policy of microbatches, whose steps may differ
+// (make_step_plans). All steps have one layout: the even one, the strategy's own, or the one that
+// is balanced for the largest batch, whichever takes least over all steps.
 std::shared_ptr<const Plan> make_balanced_step_plans(const PlanRequest& request,
                                                      const MicrobatchPolicy& policy,
                                                      std::int64_t steps, const Machine& machine,

@@ -40,13 +40,13 @@ bool contracts(const Graph& graph, const Op& op) {
   return reals > 1 && std::ranges::all_of(made, in(read)) && !std::ranges::all_of(read, in(made));
 }
 
-// Ranks that run each part of the instruction's op.
+// How many ranks run each part of the instruction's op.
 double repeats(const Program& program, const Instruction& i) {
   double ranks = 1;
   const bool backward = i.piece != Piece::forward;
   for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a) {
     if (program.cut[i.op][a].is_shard() || static_cast<int>(a) == program.stage_atom) continue;
-    // Work for parameters alone that only the first rank does.
+    // Work for parameters' gradients alone may be left to the first rank.
     bool everyone = !backward;
     for (std::size_t k = 0; backward && k < i.grad_inputs.size(); ++k) {
       if (i.grad_inputs[k] < 0) continue;
@@ -59,18 +59,19 @@ double repeats(const Program& program, const Instruction& i) {
   return ranks;
 }
 
-using Counted = std::array<bool, 4>;  // by Piece
+using Counted = std::array<bool, 4>;  // whether an op's piece was counted, by Piece
 
 void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
-  std::map<std::pair<int, int>, double> runs;  // of segments and their lanes
-  // Over the largest microbatches, as flops grow with the sequences.
+  std::map<std::pair<int, int>, double> runs;  // how often each segment and lane runs
+  // A microbatch's sequences over those of the largest one, as flops grow with sequences.
   const auto share = [&](int microbatch) {
     return static_cast<double>(program.batch_of(microbatch)) /
            static_cast<double>(program.batch_of(-1));
   };
   seen.resize(std::max(seen.size(), program.graph->ops().size()), Counted{});
   LikeOps like(program);
-  std::vector<std::array<std::optional<double>, 4>> known;  // flops, of the whole op
+  // Flops of the whole op, by like op and piece.
+  std::vector<std::array<std::optional<double>, 4>> known;
   const auto flops_of = [&](int op, Piece piece) {
     const auto number = static_cast<std::size_t>(like.number(op));
     if (known.size() <= number) known.resize(number + 1);
@@ -90,7 +91,7 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
     for (const Instruction& i : program.segments[s].code) {
       const double times = runs[{static_cast<int>(s), i.lane}];
       if (times == 0) continue;
-      if (i.op < 0 || i.part() > 0) continue;  // the whole op is counted
+      if (i.op < 0 || i.part() > 0) continue;  // part 0 stands for the whole op
       const double own = flops_of(i.op, i.piece);
       if (own == 0) continue;
       flops.hardware += times * own * repeats(program, i);
@@ -129,7 +130,7 @@ std::vector<std::string> undeclared_work(const Graph& graph) {
 
 Flops count_flops(const std::vector<Program>& stages) {
   Flops flops;
-  std::vector<Counted> seen;  // of ops
+  std::vector<Counted> seen;  // by op
   for (const Program& program : stages) count(program, seen, flops);
   return flops;
 }
@@ -144,7 +145,7 @@ Traffic forecast_traffic(const RankView& rank) {
       ++runs[{run.segment, lane, ranks.kind(microbatch_of(run, lane))}];
   }
   TransferKeys keys(program);
-  std::vector<CommunicationUse> uses;  // by the key's number
+  std::vector<CommunicationUse> uses;  // by the number of the communication key
   Footprint made;
   for (const auto& [what, times] : runs) {
     const auto [segment, lane, kind] = what;

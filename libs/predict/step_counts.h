@@ -1,5 +1,5 @@
-// What a step is to compute and to send, counted: floating-point operations of all ranks, and the
-// bytes of each collective of one.
+// Counts what a step computes and sends: floating-point operations of all ranks, and the bytes of
+// one rank's collectives.
 #pragma once
 
 #include <map>
@@ -22,9 +22,9 @@ struct Flops {
   double hardware = 0;
 };
 
-// Costs one look at each op, however many ranks there are: a convention flop belongs to one point
-// of an op's iteration space, so a cut op sums to the whole one, and an axis that cuts nothing of
-// an op repeats it.
+// Looks at each op once, however many ranks there are: a convention flop belongs to one point of an
+// op's iteration space, so a cut op sums to the whole one, and an axis that cuts nothing of an op
+// repeats it.
 Flops count_flops(const std::vector<Program>& stages);
 
 // A sentence for each kind of op whose price lacks something that its author has not declared: "the
@@ -33,10 +33,10 @@ std::vector<std::string> undeclared_work(const Graph& graph);
 
 // Predicted communication of one rank and step, as its Communicators will post it.
 using Traffic = std::map<CommunicationKey, CommunicationUse>;
-// Calls and bytes; seconds are left at 0.
+// The calls and bytes of one rank in a step; seconds are left at 0.
 Traffic forecast_traffic(const RankView& rank);
 
-// Makes each row of `most` that of the rank that sends more of it, with the calls of the rank that
+// Raises each row of `most` to that of the rank that sends more, with the calls of the rank that
 // makes more, as a run's table has it: calls do not depend on what tokens choose, bytes may.
 void take_most(Traffic& most, const Traffic& other);
 

@@ -1,4 +1,4 @@
-// Parts layers among stages by declared costs and by the memory that each stage needs.
+// Shares layers out over stages by declared costs and by the memory that each stage needs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,8 +24,8 @@ constexpr double rounding = 1e-9;
 
 struct PlannedLayout {
   std::shared_ptr<const Plan> plan;
-  std::vector<std::int64_t> peaks;  // of each stage
-  double cost = 0;                  // declared, of the busiest stage
+  std::vector<std::int64_t> peaks;  // highest peak of each stage
+  double cost = 0;                  // declared cost of the busiest stage
   std::int64_t peak() const { return *std::max_element(peaks.begin(), peaks.end()); }
 };
 

@@ -15,8 +15,8 @@
 namespace mw {
 namespace {
 
-// Ratios along the fitted seconds, a point for each doubling: the median of the nearest samples, so
-// that a single one bends nothing.
+// The ratios of measured to fitted seconds along the fitted seconds, a point for each doubling: the
+// median of the nearest samples, so that a single one bends nothing.
 LogCurve ratios(const std::vector<WorkSample>& samples, const WorkFit& fit) {
   std::vector<std::pair<double, double>> all, points;
   for (const WorkSample& s : samples) {
@@ -59,7 +59,7 @@ std::vector<double> fit_factors(const std::vector<std::vector<double>>& rows,
   const at::Tensor scale = at::linalg_vector_norm(a, 2, 0);
   a /= scale.clamp_min(1e-300);
   at::Tensor best = at::zeros({n}, at::kDouble);
-  double least = b.square().sum().item<double>();  // with no factor
+  double least = b.square().sum().item<double>();  // the error where all factors are 0
   // Every set of factors that are not zero is tried: there are a handful of factors.
   for (std::int64_t set = 1; set < std::int64_t{1} << n; ++set) {
     std::vector<std::int64_t> taken;

@@ -1,4 +1,4 @@
-// Adds up a step's microbatches, and holds ops to it.
+// Counts the sequences and tokens of a step, and compares them with the constants that ops declare.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace mw::proving {
 namespace {
 
-// What the programs run, under the names that constants have.
+// The numbers of sequences and tokens in a step, found by the names of constants.
 struct Step {
   double sequences = 0, tokens = 0;
 

@@ -1,5 +1,5 @@
-// The rules for what goes from one flat tensor of a bucket to another: reductions and gathers, by
-// stages that share a bucket too, copies, sums, hooks.
+// The rules for instructions between flat tensors of a bucket: reductions and gathers (also over
+// stages that share a bucket), copies, sums, reduction hooks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,8 +40,8 @@ void StageProof::check_same_part(int from, int to) const {
            fmt::format("{} and {} are not of the same elements", name(from), name(to)), to);
 }
 
-// Whether the move leads from the one slot to the other: a sum stays where it lies, a gather and a
-// scatter are over just the ranks that keep shards.
+// Refuses a move that does not lead from the one slot to the other: an all-reduce works in place,
+// and gathers and scatters go over exactly the ranks that keep shards.
 void StageProof::check_flat(const Move& move, int from, int to) const {
   const FlatView a = view(from), b = view(to);
   const bool gathers = move.kind == Move::Kind::all_gather,
@@ -114,7 +114,7 @@ void StageProof::start_flat(const Instruction& i) {
   underway_.emplace(std::pair{i.pending, -1}, std::move(under));
 }
 
-// Comes to a collective that several stages take part in.
+// Posts this stage's contribution to a collective that several stages share.
 void StageProof::share(const Instruction& i, Underway& under, int bucket) {
   Post post;
   post.by = where_;
@@ -127,7 +127,8 @@ void StageProof::share(const Instruction& i, Underway& under, int bucket) {
   under.round = mail_.arrive(under.ranks, program_.stage, std::move(post));
 }
 
-// Whether it is over: where stages share it, once all have come.
+// Whether the transfer is over. One that several stages share is over once all of them have begun
+// it.
 bool StageProof::end_flat(Underway& under) {
   if (under.round >= 0) {
     if (!mail_.is_over({{-1, -1, -1, -1}, under.ranks, under.round})) {
@@ -177,7 +178,7 @@ void StageProof::finish_flat(Underway& under) {
   target.by = under.by;
 }
 
-// What a flat tensor, or the rank's shard of it, holds from now on.
+// Sets what a flat tensor, or the rank's shard of it, holds.
 void StageProof::write(Flat& f, const FlatView& v, std::vector<Region> regions) {
   const bool rest = v.part == FlatView::Part::own && sharded(f);
   for (std::size_t k = 0; k < regions.size(); ++k) {
@@ -205,8 +206,7 @@ void StageProof::copy_flat(const Instruction& i) {
   write(open(to), v, std::move(regions));
 }
 
-// Whether one is a state of a bucket as it lies in host memory, and the other as it lies on the
-// device.
+// Whether the slots are two copies of one optimizer state: in host memory and on the device.
 bool StageProof::same_state(int a, int b) const {
   if (slot(a).bucket < 0) return false;
   const FlatSlots& flat = program_.buckets[slot(a).bucket].flat;

@@ -1,5 +1,5 @@
-// The rules for what lasts: a bucket's flat tensors, of which each rank keeps all or its shard, and
-// the sums that gradients are added to.
+// The rules for tensors that last for a step or longer: a bucket's flat tensors, of which each rank
+// keeps all or its shard, and the sums that gradients are added to.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,8 @@ void StageProof::make_flats() {
     for (std::size_t n = 0; n < numbers.size(); ++n) {
       if (numbers[n] < 0) continue;
       Flat& f = flat(view(numbers[n]));
-      // A run fills the parameters that are whole, or else the shards, and the optimizer's copy.
+      // Before the first step, a run fills the whole parameters, or else their shards, and the
+      // optimizer's copy.
       if (whole && numbers[n] == bucket.flat.stored &&
           view(bucket.flat.stored).flat != view(bucket.flat.parameters).flat)
         refuse("prove.slot",
@@ -68,7 +69,7 @@ void StageProof::make_flats() {
   }
 }
 
-// In which precision a bucket's flat tensors are, which kernels and collectives go by.
+// Checks the dtypes of a bucket's flat tensors, which kernels and collectives rely on.
 void StageProof::check_precisions(const FlatSlots& slots) const {
   const auto must_be = [&](int index, Dtype dtype) {
     if (index >= 0 && slot(index).dtype != dtype)
@@ -94,7 +95,7 @@ void StageProof::check_precisions(const FlatSlots& slots) const {
   must_be(slots.directions, program_.optimizer_dtype);
 }
 
-// A slot of a bucket is a flat tensor, or a view of one: of all of it, or of the rank's shard.
+// Finds which part of a flat tensor a bucket's slot is: all of it, or the rank's shard.
 void StageProof::place_view(int index) {
   const Slot& what = slot(index);
   FlatView& v = views_[index];
@@ -172,7 +173,7 @@ StageProof::Operand StageProof::parameter(int index) {
           -1};
 }
 
-// The flat tensor that is to be written, made if it is not there.
+// The flat tensor of a slot that is about to be written; it is created if it is not there.
 Flat& StageProof::open(int index) {
   const FlatView v = view(index);
   if (v.part == FlatView::Part::none)
@@ -190,7 +191,7 @@ Flat& StageProof::open(int index) {
   return f;
 }
 
-// The flat tensor that is read: all of it, or the rank's own.
+// The flat tensor of a slot that is about to be read. `all`: the slot must not be a rank's shard.
 Flat& StageProof::there(int index, bool all) {
   const FlatView v = view(index);
   if (v.part == FlatView::Part::none || v.part == FlatView::Part::parameter)
@@ -226,8 +227,8 @@ Flat& StageProof::there(int index, bool all) {
   return f;
 }
 
-// Ranks at the start of some atoms, none of which may be the stages': other stages have no such
-// rank.
+// Atoms of which only the first ranks contribute must not include the atom of pipeline stages:
+// stages after the first have no such rank.
 void StageProof::check_contributing(const std::vector<int>& atoms) const {
   for (const int atom : atoms) {
     if (atom < 0 || atom >= static_cast<int>(program_.mesh.atoms().size()))
@@ -239,7 +240,8 @@ void StageProof::check_contributing(const std::vector<int>& atoms) const {
   }
 }
 
-// Adds to a sum what all ranks, or the first of those that have it alike, give.
+// Adds a contribution to a sum: that of all ranks, or, along the atoms `contributing`, whose ranks
+// all hold it, that of the first rank alone.
 void StageProof::contribute(Flat& f, Region& region, const Layout& place,
                             const std::vector<int>& contributing,
                             const std::map<int, Microbatches>& sums, int twice) {
@@ -296,7 +298,7 @@ void StageProof::contribute(Flat& f, Region& region, const Layout& place,
   f.by = where_;
 }
 
-// Adds a microbatch's gradient of a parameter to the parameter's part of the bucket's.
+// Adds a microbatch's gradient of a parameter to the parameter's part of the bucket's gradients.
 void StageProof::add_gradient(int index, const Content& content,
                               const std::vector<int>& contributing) {
   const FlatView v = view(index);
@@ -340,7 +342,7 @@ void StageProof::begin_sum(const Instruction& i) {
     for (const int atom : i.contributing[0]) {
       if (tables_.lives(atom)) beside |= Atoms{1} << atom;
     }
-    if (beside == 0 && !i.contributing[0].empty()) return;  // the one rank keeps its sum
+    if (beside == 0 && !i.contributing[0].empty()) return;  // of one rank, which keeps its sum
   }
   for (const int index : i.outputs) {
     if (index < 0) refuse("prove.operands", "it begins no sum");

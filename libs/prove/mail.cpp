@@ -1,5 +1,5 @@
-// Brings stages' posts together, and, where a stage makes its transfers one after the other, tells
-// which are over.
+// Collects the posts of stages, and finds which transfers are over where each stage makes its
+// transfers one after the other.
 #include "prove/mail.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::vector<int> Mail::stages_of(const Transfer& transfer) const {
   return all;
 }
 
-// A transfer is over once it is the next one of all stages that it is of.
+// A transfer is over once it is the next one of all stages that take part in it.
 void Mail::advance() {
   for (bool moved = true; moved;) {
     moved = false;

@@ -1,4 +1,4 @@
-// What goes between stages: messages from one to another, and the rounds of collectives that
+// Transfers between stages: messages from one stage to another, and the rounds of collectives that
 // several stages take part in.
 #pragma once
 
@@ -17,11 +17,11 @@ namespace mw::proving {
 
 class Mail {
  public:
-  // From, to, tag, microbatch.
+  // Sending stage, receiving stage, tag, microbatch.
   using Key = std::tuple<int, int, int, int>;
   struct Letter {
     std::optional<Post> sent;
-    std::optional<Where> expected;  // the receive
+    std::optional<Where> expected;  // where the receiver begins its receive
     bool taken = false;
     // sent_as: the message's number among all messages from the sender to the receiver.
     // expected_as: its number among all receives of the receiver from the sender. NCCL has no tags:
@@ -29,13 +29,13 @@ class Mail {
     int sent_as = -1, expected_as = -1;
     bool in_order() const { return !sent || !expected || sent_as == expected_as; }
   };
-  // A round of a collective: what each stage brings.
+  // One round of a collective.
   struct Round {
-    std::map<int, Post> posts;  // by stage
+    std::map<int, Post> posts;  // by stage: what it contributes
   };
   struct Rounds {
     std::vector<Round> list;
-    std::map<int, int> begun;  // by stage: rounds that it has come to
+    std::map<int, int> begun;  // by stage: number of rounds that it has begun
   };
   // A message, or the round of a collective.
   struct Transfer {
@@ -51,13 +51,14 @@ class Mail {
   Mail(int stages, bool strict) : strict_(strict), lines_(stages) {}
 
   std::map<Key, Letter> letters;
-  std::map<std::pair<int, int>, int> sent, expected;  // how many, of one stage to another
+  std::map<std::pair<int, int>, int> sent, expected;  // message counts, by (from, to) stages
   std::map<RankSet, Rounds> rounds;
 
-  // The stage comes to its next round of these ranks; the round's number.
+  // The stage begins its next round of the collective over these ranks. Returns the round's number.
   int arrive(const RankSet& ranks, int stage, Post post);
-  // The stage begins a transfer; whether one is over, as far as the order of others goes.
+  // The stage begins a transfer.
   void begin(int stage, const Transfer& transfer);
+  // Whether the order of transfers lets this one be over; always true where not `strict`.
   bool is_over(const Transfer& transfer) const { return !strict_ || over_.count(transfer) > 0; }
 
  private:
@@ -65,7 +66,7 @@ class Mail {
   void advance();
 
   const bool strict_;
-  std::vector<std::deque<Transfer>> lines_;  // of each stage
+  std::vector<std::deque<Transfer>> lines_;  // by stage: transfers begun and not over
   std::set<Transfer> over_;
 };
 

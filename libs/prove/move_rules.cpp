@@ -1,5 +1,5 @@
-// The rules for what changes places: local moves, collectives, exchanges of rows, messages between
-// stages, shifts; and for what hands tensors on (seeds, aliases, additions, copies).
+// The rules for moves (local moves, collectives, exchanges of rows, messages between stages,
+// shifts) and for instructions that pass tensors on (seeds, aliases, additions, copies).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace mw::proving {
 
-// The ranks of a move are of this stage, in the mesh's order, each once.
+// A move must name its atoms in the mesh's order, each once, and include ranks of other stages only
+// where these take part.
 void StageProof::check_group(const Move& move) const {
   if (move.atoms.empty()) refuse("prove.group", "a move names no ranks");
   for (std::size_t k = 1; k < move.atoms.size(); ++k) {
@@ -39,7 +40,7 @@ void StageProof::check_nesting(const Move& move, const Layout& place, Dim dim, i
   }
 }
 
-// The place that a move between shards, sums and wholes leads to.
+// The layout that a move between Shard, Partial and Replicate leads to.
 Layout StageProof::moved(const Move& move, const Operand& from, int slot) const {
   check_group(move);
   Placement needed, made;
@@ -111,7 +112,7 @@ void StageProof::local_move(const Instruction& i) {
   make(to, std::move(made), Dims(*found.dims), found.dtype);
 }
 
-// Says which rows a sparse slot has, by the layer that makes them and how their cells lie.
+// Identifies the rows of a sparse slot: the layer that makes them, and the atoms that cut them.
 std::pair<int, std::vector<std::pair<int, Dim>>> StageProof::rows_of(int index) const {
   const Slot& s = slot(index);
   const int producer = graph_.value(s.value).producer;
@@ -125,14 +126,15 @@ std::pair<int, std::vector<std::pair<int, Dim>>> StageProof::rows_of(int index) 
   return rows;
 }
 
-// Rows go from the ranks that hold tokens to those that hold their groups, or back.
+// The layout that an exchange of rows leads to: from the ranks that hold tokens to those that hold
+// the rows' groups, or back.
 Layout StageProof::exchanged(const Instruction& i, const Operand& from) {
   const Move& move = i.move;
   const int source = i.inputs[0], target = i.outputs[0];
   check_group(move);
   if (!graph_.sparse.has(*from.dims) || slot(source).value < 0 || slot(target).value < 0)
     refuse("prove.rows", name(source) + " is not kept as rows", source, from.by);
-  // An index of a row tells which of the rank's own tokens it is of: another rank has others.
+  // Indices of rows refer to the rank's own tokens, and another rank has other tokens.
   const Content& rows = *from.content;
   if (rows.what == What::value && graph_.value(rows.id).scalar == Scalar::index)
     refuse("prove.rows", name(source) + " holds indices, which mean nothing on another rank",
@@ -181,7 +183,7 @@ Layout StageProof::exchanged(const Instruction& i, const Operand& from) {
   return next;
 }
 
-// Whether a transfer is of the step, as it is from one slot that lasts to another.
+// Whether a transfer goes from one persistent slot to another, and so belongs to the step.
 bool StageProof::between_flats(const Instruction& i) const {
   return !i.inputs.empty() && !i.outputs.empty() && i.inputs[0] >= 0 && i.outputs[0] >= 0 &&
          lasting(i.inputs[0]) && lasting(i.outputs[0]);
@@ -238,8 +240,8 @@ bool StageProof::start(const Instruction& i) {
   return true;
 }
 
-// What a transfer does with the tensor that it takes: it reads it, or, an all-reduce whose result
-// shares the storage, overwrites it.
+// Marks the source of a transfer as read, or, for an all-reduce whose result shares its storage, as
+// written.
 void StageProof::take(const Instruction& i, const Operand& found, Underway& under) {
   const int from = i.inputs[0];
   const bool in_place = i.move.kind == Move::Kind::all_reduce && slot(i.outputs[0]).alias_of >= 0;
@@ -261,7 +263,7 @@ void StageProof::take(const Instruction& i, const Operand& found, Underway& unde
   under.to = found.tensor;
 }
 
-// Begins to send to another stage, or to receive from one.
+// Starts a send to another stage, or a receive from one.
 void StageProof::post(const Instruction& i) {
   const bool sends = i.move.kind == Move::Kind::send;
   if (i.move.atoms.size() != 1 || i.move.atoms[0] != program_.stage_atom || i.move.peer < 0 ||
@@ -315,7 +317,7 @@ void StageProof::post(const Instruction& i) {
   underway_.emplace(std::pair{i.pending, microbatch_}, std::move(under));
 }
 
-// Whether what is between stages is over.
+// Whether a send or receive between stages is over.
 bool StageProof::arrived(const Instruction& i, Underway& under) {
   const bool sends = under.kind == Move::Kind::send;
   const int from = sends ? program_.stage : i.move.peer, to = sends ? i.move.peer : program_.stage;
@@ -354,7 +356,7 @@ bool StageProof::wait(const Instruction& i) {
         first);
   }
   Underway& under = found->second;
-  // Sizes of what arrives are those of the slot that it was begun for.
+  // The slot of the start decides the size of what arrives, so the wait must name it too.
   if (under.slot != first)
     refuse("prove.wait",
            fmt::format("it waits for {} in {}, and the transfer was begun for {}", i.pending,
@@ -452,7 +454,7 @@ void StageProof::add(const Instruction& i) {
     refuse("prove.add", "only some ranks add to " + name(to) + ", which is of a microbatch", to);
   Tensor& t = overwrite(to);
   const Content& sum = t.content;
-  // Shares of one gradient, of the ranks of a ring.
+  // Whether both are shares of one gradient, from different steps of a ring.
   const bool shares =
       sum.steps > 0 && more.steps > 0 && sum.shift == more.shift && sum.terms == more.terms;
   if (sum.slices != more.slices || sum.slice != more.slice || !sum.parts.empty())

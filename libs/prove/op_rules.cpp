@@ -1,5 +1,5 @@
-// The rules for what computes: loads, forward, backward and its two halves, op by op and in ring
-// steps.
+// The rules for instructions that load data or compute an op: forward, backward, dgrad and wgrad,
+// at once or in ring steps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ constexpr std::uint8_t bit_of(Piece piece) {
 
 }  // namespace
 
-// Data lies as its slot says, so far as it can be cut at all.
+// Loaded data has the layout that its slot declares, which must be a possible one.
 void StageProof::load(const Instruction& i) {
   if (microbatch_ < 0) refuse("prove.microbatch", "data is loaded for no microbatch");
   for (const int index : i.outputs) {
@@ -53,7 +53,7 @@ void StageProof::check_cut(int op) {
   if (!fault.message.empty()) refuse(fault.stages ? "prove.stages" : "prove.cut", fault.message);
 }
 
-// The pieces of an op that are done for the microbatch.
+// Bits of the pieces of an op that are done for the current microbatch.
 std::uint8_t& StageProof::done(int op) {
   int& number = numbers_[op];
   if (number < 0) number = ops_++;
@@ -77,7 +77,7 @@ void StageProof::note_lemma(const Instruction& i, Atoms carried) {
     if (cut.is_shard()) lemma.cut.push_back(cut.dim.name());
     if (follow.is_shard()) lemma.follow.push_back(follow.dim.name());
   }
-  if (const Slicing* sliced = program_.slicing_of(i)) {  // a cut in time
+  if (const Slicing* sliced = program_.slicing_of(i)) {  // slices are a cut in time
     std::vector<std::string> has;
     for (const Dim dim : sliced->dims) {
       if (graph_.ops()[i.op].has(dim)) has.push_back(dim.name());
@@ -131,7 +131,7 @@ bool StageProof::matches(const Content& content, int value) const {
          graph_.value(value).source == Value::Source::parameter;
 }
 
-// An operand that must be a value of the graph, placed as needed.
+// Refuses an operand that is not this value of the graph, placed as needed.
 void StageProof::need_value(int index, int value, const Layout& place, int steps,
                             const std::string& what) {
   if (index < 0) refuse("prove.missing", what + " is read, and the instruction names no slot");
@@ -244,7 +244,7 @@ void StageProof::write_output(const Instruction& i, std::size_t k, const OpTable
   Content made{What::value, id, 0, microbatch_, 0, 0, table.out[k], 0, 0};
   mark_slice(i, value.dims, made);
   const bool own = made.slices > 1;
-  if (i.part() > 0 && !own) {  // brought up to date in place
+  if (i.part() > 0 && !own) {  // a later part adds to it in place
     need_value(index, id, table.out[k], i.part(), value.name);
     Tensor& t = overwrite(index);
     t.content.steps = steps;
@@ -277,14 +277,14 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
            index);
   Content made{What::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps};
   mark_slice(i, saved.dims, made);
-  if (sliced && made.slices == 1) {  // what a slice keeps is its own, with the dim or without
+  if (sliced && made.slices == 1) {  // each slice saves a tensor of its own, even without the dim
     made.slices = i.slices;
     made.slice = i.slice;
   }
   make(index, std::move(made), saved.dims, program_.dtype_of(Scalar::real, saved.fp32_at_least));
 }
 
-// What backward reads of forward: operands, results and what was kept.
+// Checks what backward reads of forward: operands, results and saved tensors.
 void StageProof::need_saved(const Instruction& i, const OpTable& table) {
   const Op& op = graph_.ops()[i.op];
   const OpTraits& traits = graph_.traits(i.op);
@@ -322,7 +322,7 @@ void StageProof::need_saved(const Instruction& i, const OpTable& table) {
 
 namespace {
 
-// What one multiset has more of than the other.
+// The names of the terms that multiset `all` has more often than multiset `but`.
 std::vector<std::string> beyond(const Gradients& gradients, const std::vector<int>& all,
                                 const std::vector<int>& but) {
   std::vector<int> more;
@@ -334,7 +334,7 @@ std::vector<std::string> beyond(const Gradients& gradients, const std::vector<in
 
 }  // namespace
 
-// The gradients of its results, each complete.
+// Checks the gradients of an op's results that backward reads: each must be complete.
 void StageProof::need_gradients(const Instruction& i, const OpTable& table) {
   const Op& op = graph_.ops()[i.op];
   if (i.grad_outputs.size() != op.outputs.size())
@@ -401,7 +401,6 @@ void StageProof::backward(const Instruction& i) {
   }
 }
 
-// The gradient of one operand, written or added to what is there.
 void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTable& table) {
   const Op& op = graph_.ops()[i.op];
   const OpTraits& traits = graph_.traits(i.op);
@@ -456,7 +455,7 @@ void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTab
   return hold(index, held(from));
 }
 
-// Adds to the gradient of an operand that is there.
+// Adds a gradient of an operand to a tensor that is there already.
 void StageProof::add_share(const Instruction& i, std::size_t k, const Content& made) {
   const int index = i.grad_inputs[k];
   const bool goes_round = rotates(i, k);
@@ -480,7 +479,7 @@ void StageProof::add_share(const Instruction& i, std::size_t k, const Content& m
   t.by = where_;
 }
 
-// Rows of sparse values: how many there are must be known, but where the op makes them.
+// Refuses an op on sparse rows whose number is not known yet, unless the op itself makes them.
 void StageProof::know_rows(const Instruction& i) {
   if (graph_.sparse.dims.empty()) return;
   const Op& op = graph_.ops()[i.op];

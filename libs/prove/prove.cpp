@@ -1,5 +1,5 @@
-// Steps the stages of a plan side by side, each until it waits for another, and looks at what they
-// come to together.
+// Follows the stages of a plan side by side, each until it waits for another, and checks what only
+// all stages together show.
 #include "prove/prove.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ class Prover {
       stages_.back().check_program();
     }
     step();
-    // What a step leaves under way, the next one begins with.
+    // A next step may begin with transfers and updates that this one has left, so it is followed.
     bool more = false;
     for (StageProof& stage : stages_) more = stage.turn() || more;
     if (more) {
@@ -42,7 +42,7 @@ class Prover {
   }
 
  private:
-  // Programs of one plan: of one graph, in order.
+  // Refuses programs that are not those of one plan, of one graph, in the order of stages.
   void check_stages() const {
     const Program& first = programs_.front();
     for (std::size_t s = 0; s < programs_.size(); ++s) {
@@ -115,8 +115,8 @@ class Prover {
     throw Refused{std::move(made)};
   }
 
-  // What no stage sees alone: messages that nobody takes, collectives to which some stages come
-  // more often, losses and parameters that are counted by none or by two.
+  // Checks what no stage sees alone: messages that nobody takes, collectives that some stages join
+  // more often than others, losses and parameters that no stage counts, or two do.
   void together() {
     for (const auto& [key, letter] : mail_.letters) {
       const auto& [from, to, tag, microbatch] = key;

@@ -8,7 +8,7 @@
 namespace mw {
 namespace {
 
-// Whether the plan's programs with so many of its passes can be proved.
+// Whether the plan can be proved with only its first `passes` passes.
 bool proves_with(const Plan& plan, int passes, const ProveOptions& options) {
   PlanRequest request = plan.request;
   request.schedule = plan.schedule;
@@ -22,7 +22,7 @@ bool proves_with(const Plan& plan, int passes, const ProveOptions& options) {
   }
 }
 
-// The first pass with which the plan cannot be proved; null: it cannot without any.
+// The first pass with which the plan cannot be proved; null: it cannot be without any pass either.
 const PassRun* culprit(const Plan& plan, const ProveOptions& options) {
   const int all = static_cast<int>(plan.passes.size());
   if (all == 0 || !proves_with(plan, 0, options)) return nullptr;
@@ -62,7 +62,7 @@ void check_proved(const Plan& plan, Problems& problems) {
   const Proof proof = prove_plan(plan);
   for (const Refusal& refusal : proof.refusals) problems.add(refusal.problem());
   if (!proof.proved() || !tries_ops) return;
-  // Ops of this library are known to hold as its own models have them (tests/lemmas).
+  // Tests have tried the ops of this library as its own models use them (tests/lemmas).
   const Model& model = *plan.request.model;
   LemmaOptions options;
   options.of_plugins_alone = is_built_in(typeid(model)) && model.made_of().is_null();

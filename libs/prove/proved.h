@@ -7,17 +7,17 @@
 
 namespace mw {
 
-// Proves the plan's programs. Where that fails and a pass of a strategy has brought it about, the
-// refusals say so (Refusal::by, key).
+// Proves the plan's programs. Where the proof fails, but the plan without its passes can be proved,
+// the refusals name the first pass with which it fails (Refusal::by, key).
 Proof prove_plan(const Plan& plan, const ProveOptions& options = {});
 
-// A PlanCheck: what keeps the plan from being proved is a problem of Stage::plan, and so is what an
-// op or an optimizer of a plugin breaks of that which the proof takes for granted
-// (prove/lemmas/lemmas.h).
+// A PlanCheck. Adds a problem of Stage::plan for each refusal of the proof. Where the plan is
+// proved, tries the lemmas of the proof (prove/lemmas/lemmas.h) and adds a problem for each that an
+// op or an optimizer breaks.
 void check_proved(const Plan& plan, Problems& problems);
 
-// While it lives, this thread's plans are proved without their ops being tried: for the kit, which
-// tries them itself and says more.
+// While an object lives, check_proved() on this thread tries no lemmas: for the kit, which tries
+// ops itself and reports more.
 class WithoutLemmas {
  public:
   WithoutLemmas();

@@ -1,5 +1,5 @@
-// The rule for an op in ring steps: its one instruction written out by what meshwright/program.h
-// says of Rotating, and each step followed by the rules for what it consists of.
+// The rule for an op in ring steps: expands its one instruction as meshwright/instruction.h says of
+// Rotating, and follows each of the resulting instructions by its own rule.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,18 +13,19 @@ int in_turn(const std::vector<int>& slots, int step) {
   return slots[step % slots.size()];
 }
 
-// The instructions of one step, without releases.
+// The instructions of one ring step, without releases.
 class RingStep {
  public:
   RingStep(const Instruction& ring, const std::vector<int>& atoms, int step)
       : ring_(ring), atoms_(atoms), step_(step), last_(ring.ring_steps - 1) {}
 
   bool is_last() const { return step_ == last_; }
-  // In which the operand is in this step.
+  // The slot of the operand's shard in this step.
   int shard(const Rotating& r) const {
     return step_ == 0 ? ring_.inputs[r.input] : in_turn(r.shards, step_ - 1);
   }
-  // The sum of the shares up to this step, and where it goes.
+  // sum(): the slot of the sum of gradient shares up to this step. goes_to(): the slot in which the
+  // next rank receives that sum.
   int sum(const Rotating& r) const {
     return step_ == 0 ? r.shares.front() : in_turn(r.sums, step_ - 1);
   }
@@ -133,8 +134,9 @@ void StageProof::ring(const Instruction& i) {
   at_ = &i;
 }
 
-// What goes round is just the operands that have the dim, each with the slots that it needs; and
-// where shards differ in size, each slot is of the shard that comes to it.
+// Checks that exactly the operands with the rotating dim go round, that each has the slots it
+// needs, and that, where shards differ in size, each slot has the size of the shard that arrives
+// there.
 void StageProof::check_rotating(const Instruction& i) {
   const Op& op = graph_.ops()[i.op];
   const Rotation& rotation = program_.rotations.at(i.op);

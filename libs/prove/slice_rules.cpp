@@ -1,5 +1,5 @@
-// The rules for ops that are computed in slices of a dim (Program::slicing): each slice once and in
-// order, with what is of that slice, and sums that are whole when the last one is there.
+// The rules for ops that are computed in slices of a dim (Program::slicing): each slice is computed
+// once and in order, reads operands of that slice, and completes sums if it is the last one.
 #include <fmt/format.h>
 
 #include "prove/stage.h"
@@ -42,7 +42,7 @@ void StageProof::next_slice(const Instruction& i) {
   }
 }
 
-// What is of one slice is read for that slice, and by no op that takes all of them.
+// Refuses an operand of one slice that is read for another slice, or by an op without slices.
 void StageProof::check_slice(int slot, const Content& content) const {
   if (content.slices == 1) return;
   const Slicing* sliced = program_.slicing_of(*at_);
@@ -57,7 +57,7 @@ void StageProof::check_slice(int slot, const Content& content) const {
            slot);
 }
 
-// What an op makes of a slice is of that slice, if it has the dim.
+// Marks a result that has the sliced dim as belonging to the instruction's slice.
 void StageProof::mark_slice(const Instruction& i, const Dims& dims, Content& content) const {
   const Slicing* sliced = program_.slicing_of(i);
   if (sliced == nullptr) return;
@@ -69,7 +69,7 @@ void StageProof::mark_slice(const Instruction& i, const Dims& dims, Content& con
   }
 }
 
-// All slices add to one parameter's gradient, and the same ranks do.
+// Refuses slices of an op that add to different gradients, or from different ranks.
 void StageProof::same_target(const Instruction& i, std::size_t k) {
   auto& target = now().slice_targets[{i.op, k}];
   const std::pair<int, std::vector<int>> own{i.grad_inputs[k], i.contributing[k]};
@@ -80,8 +80,8 @@ void StageProof::same_target(const Instruction& i, std::size_t k) {
            i.grad_inputs[k]);
 }
 
-// A slice adds its share of an operand's gradient, which is whole with the last. The first slice
-// makes the tensor, unless others have added to it before.
+// Adds a slice's share of an operand's gradient, which is complete with the last slice. The first
+// slice makes the tensor, unless other ops have added to it before.
 void StageProof::add_part(const Instruction& i, std::size_t k, Content made) {
   const int index = i.grad_inputs[k], term = gradients_.term(i.op, static_cast<int>(k));
   const Value& value = graph_.value(graph_.ops()[i.op].inputs[k].value);

@@ -97,7 +97,7 @@ std::string StageProof::text_of(const Content& content) const {
   return text;
 }
 
-// A place on an axis, as it is or as it should be.
+// Describes a placement, as needed or as found.
 static std::string in_words(const std::string& place, const std::string& axis, bool needed) {
   if (place == "R") return fmt::format("whole on each rank of {} (R)", axis);
   if (place[0] == 'S') return fmt::format("cut over {} ({})", axis, place);
@@ -201,7 +201,8 @@ void StageProof::let_go(int index) {
   free_.push_back(index);
 }
 
-// What a slot says of itself decides shapes on a rank, so it must be what is put there.
+// Refuses content that differs from what its slot declares (layout, slice, dtype): shapes on a rank
+// follow from the declaration.
 void StageProof::claim(int index, const Content& content, const Dims& dims, Dtype dtype) const {
   const Slot& s = slot(index);
   bool same = s.dims == dims && s.layout.size() == content.place.size();
@@ -279,14 +280,14 @@ void StageProof::release(int slot) {
 
 void StageProof::release(const Instruction& i) {
   for (const int slot : i.release) {
-    // Any of several waits for one transfer may be the first.
+    // Where several waits stand for one transfer, an earlier one may have released the slot.
     const bool gone = i.code == Code::wait && i.again && slot >= 0 && lasting(slot) &&
                       view(slot).flat >= 0 && !flat(view(slot)).there;
     if (!gone) release(slot);
   }
 }
 
-// The slot that an instruction of one input or output has there.
+// The slot of a list that must have exactly one.
 int StageProof::one(const Slots& slots, const char* which) const {
   if (slots.size() == 1 && slots[0] >= 0) return slots[0];
   refuse("prove.operands", fmt::format("it has {} {}s, and takes one", slots.size(), which));
@@ -318,7 +319,8 @@ void StageProof::check_slots(const Instruction& i) const {
   }
 }
 
-// A transfer or copy between flat tensors names their bucket, by which it may outlast a step.
+// A transfer or copy between flat tensors must name their bucket, which says whether the transfer
+// may outlast a step.
 void StageProof::check_bucket(const Instruction& i) const {
   if (i.code != Code::start && i.code != Code::wait && i.code != Code::copy) return;
   if (i.outputs.empty() || i.outputs[0] < 0 || view(i.outputs[0]).flat < 0) return;
@@ -330,7 +332,7 @@ void StageProof::check_bucket(const Instruction& i) const {
            i.outputs[0]);
 }
 
-// Whether it is done; else it waits for another stage, and nothing has changed.
+// False: the instruction waits for another stage, and nothing has changed.
 bool StageProof::apply(const Instruction& i) {
   switch (i.code) {
     case Code::load:
@@ -400,7 +402,7 @@ StageProof::Step StageProof::step() {
   return Step::moved;
 }
 
-// A braid has a microbatch for each lane, and what is no braid has one lane.
+// A run of a braid needs a microbatch for each lane, a run of any other segment just one.
 void StageProof::check_lanes(const SegmentRun& run) const {
   const Segment& segment = program_.segments[run.segment];
   const auto lanes = static_cast<std::size_t>(lanes_of(run));

@@ -1,5 +1,6 @@
 // Follows the program of one stage, instruction by instruction, for the one abstract rank that
-// stands for all: a rule for each code says what must hold before and what holds after.
+// stands for all. A rule for each instruction code says what must hold before it and what holds
+// after it.
 #pragma once
 
 #include <deque>
@@ -23,14 +24,16 @@ class StageProof {
 
   StageProof(const Program& program, Gradients& gradients, Mail& mail);
 
-  // Looks at what is no instruction: parameters, buckets, slots. Throws Refused, as all below do.
+  // Checks parameters, buckets, slots and the timeline before the first instruction. Throws
+  // Refused, as step() and check_end() do.
   void check_program();
   // Follows the next instruction, unless it waits for another stage.
   Step step();
-  // After the last instruction: what must be there and what must not.
+  // After the last instruction: nothing of a microbatch may be left, and tensors that last must be
+  // as a next step needs them.
   void check_end();
-  // What is there becomes what a next step begins with. Whether anything is that a first step does
-  // not begin with.
+  // Makes the end of this step the beginning of a next one. True if that begins otherwise than the
+  // first step did, so that it must be followed too.
   bool turn();
   bool ended() const { return run_ >= program_.timeline.size(); }
 
@@ -41,24 +44,24 @@ class StageProof {
   const std::string& waits_for() const { return waits_for_; }
   const std::set<Lemma>& lemmas() const { return lemmas_; }
   const std::set<std::string>& notes() const { return notes_; }
-  // Whether the stage's totals count a parameter, by its value.
+  // By the graph's value of a parameter: whether this stage's totals count its gradient.
   const std::map<int, bool>& counted() const { return counted_; }
-  // The microbatches of the losses that totals report, by term.
+  // By the term of a loss (Gradients::loss): the microbatches that this stage's totals report.
   const std::map<int, Microbatches>& losses() const { return reported_; }
   Refusal refusal(std::string code, std::string message) const;
 
  private:
-  // What an instruction reads.
+  // A tensor that an instruction reads.
   struct Operand {
     const Content* content = nullptr;
     const Dims* dims = nullptr;
     Dtype dtype = Dtype::fp32;
     Memory memory = Memory::device;
     Where by;
-    int tensor = -1;  // of the pool; -1: a parameter
+    int tensor = -1;  // index into the pool; -1: the operand is a parameter
   };
 
-  // stage.cpp: what there is, read and written.
+  // stage.cpp: reads, writes and releases of the stage's tensors.
   [[noreturn]] void refuse(std::string code, std::string message, int slot = -1,
                            const Where& by = {}) const;
   [[noreturn]] void misplaced(int slot, const Operand& found, const Layout& needed,
@@ -87,7 +90,7 @@ class StageProof {
   void release(int slot);
   bool apply(const Instruction& i);
 
-  // op_rules.cpp
+  // op_rules.cpp: loads, forward, backward.
   void load(const Instruction& i);
   void compute(const Instruction& i);
   void forward(const Instruction& i);
@@ -107,7 +110,7 @@ class StageProof {
   bool in_steps(const Instruction& i) const { return i.parts() > 1; }
   bool in_ring(const Instruction& i) const { return in_steps(i) && !in_slices(i); }
   bool rotates(const Instruction& i, std::size_t input) const;
-  // slice_rules.cpp: of ops that are computed in slices.
+  // slice_rules.cpp: ops that are computed in slices.
   bool in_slices(const Instruction& i) const { return program_.slicing_of(i) != nullptr; }
   void next_slice(const Instruction& i);
   void check_slice(int slot, const Content& content) const;
@@ -120,7 +123,7 @@ class StageProof {
   void check_rotating(const Instruction& i);
   void know_rows(const Instruction& i);
 
-  // move_rules.cpp
+  // move_rules.cpp: moves, aliases, additions, copies.
   bool start(const Instruction& i);
   bool wait(const Instruction& i);
   bool between_flats(const Instruction& i) const;
@@ -138,7 +141,7 @@ class StageProof {
   void add(const Instruction& i);
   void copy(const Instruction& i);
 
-  // flat_rules.cpp
+  // flat_rules.cpp: flat tensors of buckets, sums of gradients.
   void make_flats();
   void check_precisions(const FlatSlots& slots) const;
   void place_view(int slot);
@@ -155,7 +158,7 @@ class StageProof {
   void begin_sum(const Instruction& i);
   void settle(const Instruction& i);
 
-  // flat_moves.cpp
+  // flat_moves.cpp: transfers between flat tensors.
   void check_flat(const Move& move, int from, int to) const;
   void share(const Instruction& i, Underway& under, int bucket);
   void start_flat(const Instruction& i);
@@ -170,7 +173,7 @@ class StageProof {
   bool hook_finish(const Instruction& i);
   void write(Flat& f, const FlatView& v, std::vector<Region> regions);
 
-  // update_rules.cpp
+  // update_rules.cpp: totals, optimizer update.
   bool totals(const Instruction& i);
   void count_loss(const Instruction& i);
   void count_bucket(const Instruction& i, std::size_t k);
@@ -191,16 +194,17 @@ class StageProof {
   Gradients& gradients_;
   Mail& mail_;
   OpTables tables_;
-  std::vector<std::uint8_t> checked_;            // of each op: its cut
-  std::vector<bool> seen_;                       // of each segment: its operands
-  std::vector<Content> parameters_;              // what each parameter is, before the update
-  std::vector<int> bucket_of_;                   // of each parameter
-  std::vector<FlatView> views_;                  // of each slot
-  std::vector<std::pair<int, Where>> released_;  // of each slot the last time: microbatch, by what
+  std::vector<std::uint8_t> checked_;  // by op: its cut was checked
+  std::vector<bool> seen_;             // by segment: its operands were checked
+  std::vector<Content> parameters_;    // by parameter: its content before the update
+  std::vector<int> bucket_of_;         // by parameter: its bucket
+  std::vector<FlatView> views_;        // by slot: the part of a flat tensor that it is
+  std::vector<std::pair<int, Where>>
+      released_;  // by slot: microbatch and place of the last release
   std::vector<Flat> flats_;
   std::deque<Tensor> pool_;
   std::vector<int> free_;
-  std::vector<OfMicrobatch> microbatches_;  // the first is of the step
+  std::vector<OfMicrobatch> microbatches_;  // [0]: the step; [m + 1]: microbatch m
   std::map<std::pair<int, int>, Underway> underway_;
 
   std::size_t run_ = 0, next_ = 0;
@@ -209,32 +213,32 @@ class StageProof {
   const Instruction* at_ = nullptr;
   bool totalled_ = false;
   bool first_step_ = true;
-  int round_ = -1;  // of the totals
+  int round_ = -1;  // round of the totals that is under way; -1: none
   std::int64_t rules_ = 0;
   std::string waits_for_;
   std::set<Lemma> lemmas_;
-  std::vector<std::uint8_t> noted_;  // of each op: pieces of which there is a lemma
-  std::vector<int> numbers_;  // of each op among the stage's; -1: none of it was followed yet
+  std::vector<std::uint8_t> noted_;  // by op: bits of the pieces that have a lemma
+  std::vector<int> numbers_;         // by op: its number among the stage's ops; -1: not met yet
   int ops_ = 0;
   std::set<std::string> notes_;
   std::map<int, bool> counted_;
   std::map<int, Microbatches> reported_;
 };
 
-// "dp*tp": the axis that is exactly these atoms, or theirs.
+// The name of the axis that is exactly these atoms, or else the atoms' own names: "dp*tp".
 std::string list_of(const Mesh& mesh, const std::vector<int>& atoms);
-// Where two layouts differ, on atoms of more than one rank.
+// The atoms of more than one rank on which two layouts differ.
 std::vector<AxisDifference> differences(const Mesh& mesh, const Layout& needed,
                                         const Layout& found);
-// The single move from one to the other; empty: there is none.
+// The single move from `found` to `needed`, "all-reduce over tp"; empty: none does.
 std::string mend_of(const Mesh& mesh, const Layout& needed, const Layout& found);
-// As a listing has it.
+// The instruction, as a line of a program listing.
 std::string listed(const Program& program, const Instruction& i);
 std::string text_of(const Program& program, const Where& where);
 
-// Refuses each op whose constant is not the step's: "tokens" and "sequences" are those of all
-// microbatches. Notes losses that declare none, as nothing says by what they divide, and constants
-// of other names.
+// Refuses each op whose declared constant (StepConstant) "tokens" or "sequences" is not the step's,
+// over all microbatches. Notes losses without a constant, as nothing says what they divide by, and
+// constants of other names.
 void check_constants(const Program& program, Proof& proof);
 
 }  // namespace mw::proving

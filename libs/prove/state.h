@@ -1,5 +1,6 @@
-// What a proof knows of a stage's tensors at a moment: what each holds of the graph's values and
-// gradients, and how that lies over the ranks. One abstract rank stands for all of the stage.
+// What a proof knows about one stage's tensors while it follows the program: which value or
+// gradient of the graph each tensor holds, and its layout over the ranks. One abstract rank stands
+// for all ranks of the stage.
 #pragma once
 
 #include <algorithm>
@@ -20,46 +21,47 @@ inline bool among(const std::vector<int>& list, int one) {
   return std::find(list.begin(), list.end(), one) != list.end();
 }
 
-// The one dim of flat tensors.
+// The only dim of a bucket's flat tensors.
 inline const Dim flat_dim("flat");
 
-// An instruction of a run, on its stage.
+// A place in a stage's program: an instruction of a segment run.
 struct Where {
   int stage = -1, run = -1, instruction = -1, ring_step = -1;
   bool known() const { return run >= 0; }
 };
 
-// Thrown by the rules; the first one ends a proof.
+// Thrown by a rule that cannot follow its instruction. The first one ends the proof.
 struct Refused {
   Refusal refusal;
 };
 
+// The kind of a tensor's content.
 enum class What : std::uint8_t {
   nothing,
-  value,      // of the graph
+  value,      // a value of the graph
   saved,      // what an op's forward keeps for its backward
-  gradient,   // a sum of terms
-  direction,  // of a parameter's update: made of its gradient
-  update,     // of matrices: made of directions
+  gradient,   // a sum of terms (Gradients)
+  direction,  // what UpdateRule::direction makes of a parameter's gradient
+  update,     // what UpdateRule::whole makes of a matrix parameter's direction
 };
 
 struct Content {
   What what = What::nothing;
-  int id = -1;          // a value of the graph; of `saved` an op
-  int output = 0;       // of `saved`: which
-  int microbatch = -1;  // -1: of the step, as parameters are
-  int version = 0;      // of a parameter's numbers: how many updates of this step are in them
-  TermSet terms = 0;    // of a gradient
+  int id = -1;          // index of a value of the graph; for `saved`, of an op
+  int output = 0;       // for `saved`: index among the op's saved tensors
+  int microbatch = -1;  // -1: it belongs to the step, as parameters do
+  int version = 0;      // for a parameter: 1 after this step's update, 0 before it
+  TermSet terms = 0;    // for a gradient: the terms that are in it
   Layout place;
-  // In a ring: the shard is that of the `shift`-th rank before; and of how many of the ring's steps
-  // it is made, 0 standing for all.
+  // `shift`: in a ring, it is the shard of the `shift`-th rank before this one. `steps`: the number
+  // of ring steps or slices that have contributed to it so far, 0 for all.
   int shift = 0, steps = 0;
-  // The content is of one slice of a dim that its op computes in so many (Program::slicing); there
-  // is no dim in what the op keeps of a slice without it.
+  // Slice `slice` of `slices` of an op that computes a dim in slices (Program::slicing). The dim is
+  // none for a saved tensor of one slice that lacks the dim.
   int slices = 1, slice = 0;
   Dim slice_dim;
-  // Slices add to a gradient one after the other: how many have, by term, of those terms that are
-  // not in `terms` yet, as more slices are to come.
+  // For a gradient to which an op's slices add one after the other: by term, how many slices have
+  // been added. With its last slice a term moves to `terms`.
   std::map<int, int> parts;
 };
 
@@ -69,9 +71,9 @@ struct Tensor {
   Dims dims;
   Dtype dtype = Dtype::fp32;
   Memory memory = Memory::device;
-  int holders = 0;       // slots and transfers
-  int readers = 0;       // transfers that read it
-  bool writing = false;  // a transfer writes it
+  int holders = 0;       // slots and transfers that hold it
+  int readers = 0;       // transfers under way that read it
+  bool writing = false;  // a transfer under way writes it
   Where by;
 };
 
@@ -79,7 +81,7 @@ struct Tensor {
 class Microbatches {
  public:
   bool has(int microbatch) const;
-  // Whether it was not there yet.
+  // False: a microbatch was in the set already.
   bool add(int microbatch);
   bool add(const Microbatches& others);
   bool all(int count) const;
@@ -91,84 +93,87 @@ class Microbatches {
   std::vector<std::uint64_t> words_;
 };
 
-// What a flat tensor holds of one parameter.
+// What the part of a flat tensor that belongs to one parameter holds.
 struct Region {
   enum class Kind : std::uint8_t { nothing, parameter, state, gradient, direction };
   Kind kind = Kind::nothing;
-  // How many updates of this step are in a parameter's or a state's numbers; -1: not even that
-  // which the step before has left.
+  // For a parameter or a state: the number of this step's updates that it contains; -1: it lacks
+  // even the update that the step before has left (Bucket::update_overlaps_forward).
   int version = 0;
-  std::map<int, Microbatches> sums;  // of a gradient: which microbatches of which term
-  int twice = -1;                    // a term that came again for a microbatch; -1: none
-  Layout place;                      // of a gradient; where there are no sums it says nothing
-  bool stale = false;                // of a gradient: of the step before
-  Atoms first = 0;          // of a sum: ranks of these that are not the first gave nothing to it
-  Atoms begins_beside = 0;  // what is added next leaves the sum so far to the first rank of these
-  // A flat tensor of which ranks keep shards holds something else outside of the rank's own shard.
+  std::map<int, Microbatches> sums;  // for a gradient: by term, the microbatches that are in it
+  int twice = -1;                    // a term that was added twice for a microbatch; -1: none
+  Layout place;                      // layout of a gradient; unused while `sums` is empty
+  bool stale = false;                // it is still the gradient of the step before
+  Atoms first = 0;                   // atoms on which only the first rank added to the sum
+  // Atoms on which, at the next addition, only the first rank keeps the sum so far.
+  Atoms begins_beside = 0;
+  // Only the rank's own shard of the flat tensor holds this, the rest holds something else.
   bool rest_differs = false;
 };
 
-// A bucket's flat tensor, or the step's loss.
+// A bucket's flat tensor, or the slot that sums the losses of a step.
 struct Flat {
   int slot = -1, bucket = -1;
-  bool shard = false;  // it is a rank's shard itself
+  bool shard = false;  // the tensor is itself a rank's shard
   bool there = false;
-  bool settled = false;         // nothing in it is unwritten
-  std::vector<Region> regions;  // as Bucket::parameters
+  bool settled = false;         // every element has been written
+  std::vector<Region> regions;  // in the order of Bucket::parameters
   int readers = 0;
   bool writing = false;
   Where by;
 };
 
-// What a persistent slot is of a flat tensor.
+// The part of a flat tensor that a persistent slot is.
 struct FlatView {
   enum class Part : std::uint8_t { none, whole, own, parameter };
   int flat = -1;
   Part part = Part::none;
-  int region = -1;  // of `parameter`
+  int region = -1;  // for Part::parameter: index into Flat::regions
 };
 
-// Contributions of one stage to a collective that stages share, or a message.
+// What one stage contributes to a collective that several stages share, or sends in a message.
 struct Post {
   Where by;
   Content content;
   Dims dims;
   Dtype dtype = Dtype::fp32;
   std::vector<Region> regions;
-  std::vector<int> values;  // of the regions: parameters' values
+  std::vector<int> values;  // by region: the graph's value of its parameter
   Move::Kind kind = Move::Kind::all_reduce;
 };
 
-// A transfer that was begun and not awaited.
+// A transfer that was started and not awaited yet.
 struct Underway {
   Where by;
   Move::Kind kind = Move::Kind::all_reduce;
   bool flat = false, hook = false;
-  int from = -1, to = -1;  // tensors of the pool, or flats; -1: none
-  int reads = -1;          // a flat of which it reads a parameter
-  int slot = -1;           // that it was begun for: its target, of a send its source
+  int from = -1, to = -1;  // indices of pool or flat tensors; -1: none
+  int reads = -1;          // the flat tensor of which it reads a parameter; -1: none
+  int slot = -1;           // the slot named by the start: the target, for a send the source
   Content result;
   Dims dims;
   Dtype dtype = Dtype::fp32;
-  std::vector<Region> regions;  // of a flat
-  FlatView view;                // of the target
-  int round = -1;               // of a collective that stages share
+  std::vector<Region> regions;  // what a flat target will hold
+  FlatView view;                // the part of a flat tensor that is the target
+  int round = -1;               // round of a collective of several stages; -1: none
   RankSet ranks;
-  // It may be over: whoever reads the parameters between two steps awaits what the first of them
-  // has begun, and makes the updates that it has left.
+  // The transfer may be over before its wait: a reader of the parameters between two steps awaits
+  // what the first step has started, and makes the updates that it has left.
   bool may_be_over = false;
 };
 
+// The tensors and progress of one microbatch, or of the step.
 struct OfMicrobatch {
-  std::vector<int> slots;  // tensors of the pool; -1: none
+  std::vector<int> slots;  // by slot: index into the tensor pool; -1: empty
   int held = 0;
-  std::vector<std::uint8_t> done;                   // of each of the stage's ops: pieces
-  std::map<int, Atoms> carried;                     // of the ops that carried a sum on
-  std::map<std::pair<int, Piece>, int> next_slice;  // of ops in slices
-  // Where the first slice of an op added the gradient of an operand, and which ranks did.
+  std::vector<std::uint8_t> done;  // by op of the stage: bits of its finished pieces
+  std::map<int, Atoms> carried;    // by op: atoms on which forward carried a sum
+  std::map<std::pair<int, Piece>, int> next_slice;  // the next slice of a sliced op
+  // By op and operand: the gradient slot that the op's first slice added to, and the atoms of which
+  // only the first ranks did.
   std::map<std::pair<int, std::size_t>, std::pair<int, std::vector<int>>> slice_targets;
   std::set<std::pair<int, std::vector<std::pair<int, Dim>>>>
-      rows;  // of sparse values: known counts
+      rows;  // sets of sparse rows (StageProof::rows_of) whose number is known
 };
 
 }  // namespace mw::proving

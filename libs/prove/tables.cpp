@@ -1,4 +1,4 @@
-// Makes an op's tables atom by atom, and looks whether an op may be cut as its program says.
+// Makes an op's tables atom by atom, and checks whether an op may be cut as its program says.
 #include "prove/tables.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ Placement OpTables::out(int op, std::size_t output, int atom, bool carried) cons
     return carried ? Placement::partial() : Placement::replicate();
   const Placement cut = cut_as(op, atom, node.output_dims[output], value.dims);
   if (cut.is_shard()) return cut;
-  // Indices are no sums: an op whose indices follow from the whole of a dim declares it whole.
+  // Indices cannot be sums: an op whose indices depend on all of a dim declares that dim whole.
   if (value.scalar == Scalar::index) return Placement::replicate();
   return Placement::partial(node.contraction);
 }
@@ -102,7 +102,7 @@ CutFault OpTables::fault(int op) const {
   };
   const auto axis = [&](int atom) { return program_.mesh.atoms()[atom].name; };
   std::set<Dim> cuts, follows;
-  std::set<std::pair<Dim, Dim>> left;  // a dim that an outer atom cuts without its follower
+  std::set<std::pair<Dim, Dim>> left;  // (dim, follower): an outer atom cuts the dim alone
   std::map<Dim, std::int64_t> ways;
   for (int a = 0; a < static_cast<int>(cut.size()); ++a) {
     if (a == program_.stage_atom && program_.mesh.atoms()[a].ways > 1 && cut[a].is_shard()) {

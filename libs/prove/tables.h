@@ -1,5 +1,5 @@
-// How the operands and results of an op must lie, and how their gradients do, by the cut of the op:
-// the rules of meshwright/op.h, applied to each atom of the mesh.
+// The layouts of an op's operands, results and their gradients that follow from the op's cut: the
+// rules of meshwright/op.h, applied to each atom of the mesh.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace mw::proving {
 // Atoms of a mesh, a bit for each.
 using Atoms = std::uint64_t;
 
-// The places of an op's operands and results, where the operands that it is linear in are sums over
-// the ranks of some atoms.
+// The layouts of an op's operands and results, given the `carried` atoms, over which the operands
+// that the op is linear in are Partial.
 struct OpTable {
-  std::vector<Layout> need;      // of each input
-  std::vector<Layout> gradient;  // that backward leaves for each input
-  std::vector<Layout> out;       // of each output
-  std::vector<Layout> arrives;   // of the gradient of each output, as backward must find it
-  std::vector<Layout> saved;     // of each saved tensor
+  std::vector<Layout> need;      // by input: layout that the op needs
+  std::vector<Layout> gradient;  // by input: layout of the gradient that backward makes
+  std::vector<Layout> out;       // by output: layout of the result
+  std::vector<Layout> arrives;   // by output: layout in which backward needs its gradient
+  std::vector<Layout> saved;     // by saved tensor: its layout
 };
 
-// What is wrong with the cut of an op; empty: nothing.
+// What is wrong with the cut of an op; an empty message: nothing.
 struct CutFault {
-  bool stages = false;  // it is cut over the stages' own ranks
+  bool stages = false;  // the op is cut over the atom of pipeline stages
   std::string message;
 };
 
@@ -37,9 +37,9 @@ class OpTables {
   explicit OpTables(const Program& program);
 
   const OpTable& of(int op, Atoms carried);
-  // Asked once for each op before its first table.
+  // Called once for each op, before its first table.
   CutFault fault(int op) const;
-  // Atoms over which something can lie: of more than one rank, and not the stages' own.
+  // Atoms that layouts can use: those of more than one rank, but for the atom of pipeline stages.
   Atoms living() const { return living_; }
   bool lives(int atom) const { return (living_ >> atom & 1) != 0; }
 
@@ -47,13 +47,14 @@ class OpTables {
   OpTable make(int op, Atoms carried) const;
   Placement need(int op, std::size_t input, int atom, bool carried) const;
   Placement out(int op, std::size_t output, int atom, bool carried) const;
-  // The first of the dims by which the op is cut on that atom that `called` has, as `own` calls it.
+  // The placement on an atom of a tensor with the dims `own`, which the op calls `called`: a shard
+  // of the op's cut dim or its follower, or replicate.
   Placement cut_as(int op, int atom, const Dims& called, const Dims& own) const;
 
   const Program& program_;
   const Graph& graph_;
   Atoms living_ = 0;
-  std::vector<std::unique_ptr<const OpTable>> plain_;  // of each op, where nothing is carried
+  std::vector<std::unique_ptr<const OpTable>> plain_;  // by op: its table with no carried atoms
   std::map<std::pair<int, Atoms>, OpTable> others_;
 };
 

@@ -1,4 +1,4 @@
-// The terms that gradients are sums of, and of which terms the gradient of each value consists.
+// The terms that gradients are sums of, and the set of terms in each value's complete gradient.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mw::proving {
 
-// A multiset of terms, by its number in TermSets. 0: none.
+// A multiset of terms, as its number in TermSets. 0: the empty one.
 using TermSet = int;
 
 // All multisets that a proof meets, each kept once, so that to compare two is to compare numbers.
@@ -30,25 +30,25 @@ class TermSets {
   TermSet number(std::vector<int> terms);
 
   std::vector<std::vector<int>> sets_;
-  std::vector<TermSet> singles_;  // by term; 0: not asked for yet
+  std::vector<TermSet> singles_;  // by term: the set of that term alone; 0: not made yet
   std::unordered_multimap<std::size_t, int> by_digest_;
   std::unordered_map<std::uint64_t, TermSet> joined_;
 };
 
-// The terms of a graph's gradients. What each op's backward gives each of its operands is a term,
-// and so is the seed of the losses. The complete gradient of a value is the sum of the terms of all
-// its uses that lie on a way to a loss; an operand to which the gradient of the output passes
-// unchanged has that one's.
+// The terms of a graph's gradients. Each gradient that an op's backward makes of an operand is a
+// term, and so is the seed of the losses. The complete gradient of a value is the sum of the terms
+// of all its uses on a way to a loss. Where an operand's gradient is the output's gradient,
+// unchanged, that use has the terms of the output.
 class Gradients {
  public:
   explicit Gradients(const Graph& graph);
 
   int term(int op, int input) const { return first_[op] + input; }
   int seed() const { return first_.back(); }
-  // Stands for a loss in the step's sum of them.
+  // The term that stands for a loss in the step's sum of losses.
   int loss(int value) const { return first_.back() + 1 + value; }
   TermSet complete(int value) const { return complete_[value]; }
-  // Whether the gradient of one of its outputs is needed.
+  // Whether the op has a backward to run: it is differentiable, and an output leads to a loss.
   bool goes_back(int op) const { return goes_back_[op]; }
   // "layers.31.mlp.down, input 1".
   std::string text(int term) const;
@@ -57,7 +57,7 @@ class Gradients {
 
  private:
   const Graph& graph_;
-  std::vector<int> first_;  // of each op, the number of its first term; last: of all
+  std::vector<int> first_;  // by op: its first term; last element: the number of terms of all ops
   std::vector<TermSet> complete_;
   std::vector<bool> goes_back_;
 };

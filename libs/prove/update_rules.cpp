@@ -9,7 +9,7 @@
 #include "prove/stage.h"
 
 namespace mw::proving {
-// A loss joins the step's sum of them.
+// Adds a microbatch's loss to the step's sum of losses.
 void StageProof::count_loss(const Instruction& i) {
   const Operand found = read(i.inputs[0]);
   const Content& content = *found.content;
@@ -43,7 +43,7 @@ bool StageProof::totals(const Instruction& i) {
       refuse("prove.totals", "the totals do not say how the loss and each gradient are counted");
     for (std::size_t k = 0; k < i.contributing.size(); ++k) {
       std::vector<int> atoms = i.contributing[k];
-      // A stage leaves its copy of a gradient out that another one counts.
+      // A stage after the first may leave a shared gradient to the first stage to count.
       if (k > 0 && program_.stage > 0) std::erase(atoms, program_.stage_atom);
       check_contributing(atoms);
     }
@@ -76,7 +76,7 @@ bool StageProof::totals(const Instruction& i) {
   return true;
 }
 
-// The squares of a bucket's gradients: each element of each parameter once.
+// Checks that the norm counts each element of the gradients in a bucket once.
 void StageProof::count_bucket(const Instruction& i, std::size_t k) {
   const int index = i.inputs[k];
   if (index < 0) refuse("prove.operands", "the totals read no slot");
@@ -109,8 +109,8 @@ void StageProof::count_bucket(const Instruction& i, std::size_t k) {
   }
 }
 
-// A parameter's gradient is the sum of all its terms over all microbatches, each once, and no sum
-// over ranks is left to be made.
+// Refuses a parameter's gradient that is not the sum of all its terms over all microbatches, each
+// once, and fully reduced over ranks.
 void StageProof::need_complete(const Region& region, int parameter, int index) const {
   const std::string& what = program_.name_of_parameter(parameter);
   if (region.kind != Region::Kind::gradient || region.stale)
@@ -173,7 +173,8 @@ void StageProof::update(const Instruction& i) {
   }
 }
 
-// The numbers of a bucket's parameters, or of one, go from before the update to after it.
+// Marks the parameters or states in a flat slot as updated: all of the bucket, or those of one
+// parameter.
 void StageProof::advance(int index, int parameter, Region::Kind kind) {
   const FlatView v = view(index);
   if (v.part != FlatView::Part::whole && v.part != FlatView::Part::own)
@@ -199,8 +200,8 @@ void StageProof::advance(int index, int parameter, Region::Kind kind) {
   f.by = where_;
 }
 
-// The states that the op works on, which lie as `from` does: as they are on the device, where they
-// come there for it, or the bucket's own.
+// Marks the states of an update op as updated: their copies on the device, where there are any,
+// else the bucket's own. They must be cut as `from` is.
 void StageProof::advance_states(const Instruction& i, const Bucket& bucket, int from) {
   const std::vector<int>& brought = bucket.flat.states_on_device;
   if (!std::equal(brought.begin(), brought.end(), i.saved.begin(), i.saved.end()))
@@ -214,7 +215,7 @@ void StageProof::advance_states(const Instruction& i, const Bucket& bucket, int 
   }
 }
 
-// What an elementwise op makes of gradients for matrices to be made of.
+// Update::direction: an elementwise op makes directions of gradients, which a matrix op reads.
 void StageProof::direction(const Instruction& i, const Bucket& bucket) {
   const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
   if (!bucket.rule || bucket.rule->direction == nullptr)
@@ -247,7 +248,7 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
   write(open(to), view(to), std::move(regions));
 }
 
-// What is made of whole matrices.
+// Update::whole: a matrix op makes a parameter's update of its direction, whose matrices are whole.
 void StageProof::whole(const Instruction& i) {
   const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
   if (i.parameter < 0) refuse("prove.operands", "it is of no parameter");
@@ -269,7 +270,7 @@ void StageProof::whole(const Instruction& i) {
   made.what = What::update;
   const Dims dims_made = *found.dims;
   const Dtype dtype = found.dtype;
-  Tensor& operand = overwrite(from);  // MatrixOp::run works in it
+  Tensor& operand = overwrite(from);  // MatrixOp::run overwrites it
   operand.content.what = What::nothing;
   operand.by = where_;
   make(to, std::move(made), dims_made, dtype);
@@ -277,7 +278,7 @@ void StageProof::whole(const Instruction& i) {
   for (const int kept : bucket.flat.of_matrix) advance(kept, i.parameter, Region::Kind::state);
 }
 
-// The gradients in host memory of the step before, from which an update of that step is made.
+// The last step's gradients in host memory, from which the update that it has left is made.
 const Flat& StageProof::left_gradients(int index) {
   const FlatView v = view(index);
   if (v.flat < 0 || v.part == FlatView::Part::parameter || !flat(v).there || flat(v).writing ||
@@ -286,7 +287,8 @@ const Flat& StageProof::left_gradients(int index) {
   return flat(v);
 }
 
-// What an update has written is also written in the dtype that computes.
+// An update with a second output also writes the updated parameters there, in the dtype that
+// computes.
 void StageProof::cast_updated(const Instruction& i) {
   if (i.outputs.size() < 2) return;
   const int to = i.outputs[1];
@@ -306,7 +308,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
     if (bucket.rule && bucket.rule->whole != nullptr)
       refuse("prove.update", bucket.name + " is updated by matrices, one after the other");
     const bool left = completes_update(program_, i);
-    if (left && first_step_) return cast_updated(i);  // no step before has left it anything
+    if (left && first_step_) return cast_updated(i);  // no earlier step has left an update
     const Flat& f = left ? left_gradients(from) : there(from, false);
     if (f.bucket != i.bucket)
       refuse("prove.update", name(from) + " does not belong to " + bucket.name, from);
@@ -326,7 +328,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
       found.content->id != parameter.value)
     refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,
            found.by);
-  // What is stored must lie within what was made.
+  // The stored part of the parameter must lie within the updated part.
   const Layout &place = found.content->place, &stored = parameters_[i.parameter].place;
   for (std::size_t a = 0; a < stored.size(); ++a) {
     bool within = place[a] == stored[a] || place[a].is_replicate();
@@ -338,7 +340,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
   advance(to, i.parameter, Region::Kind::parameter);
 }
 
-// Each copy of each parameter, and each state, was updated once.
+// Checks that the step has updated each copy of each parameter, and each state, once.
 void StageProof::check_versions() {
   if (!totalled_) refuse("prove.totals", "the step's totals are never made");
   for (const Bucket& bucket : program_.buckets) {

@@ -28,7 +28,7 @@ constexpr std::array part_names{PartName{"products", "products"},
                                 PartName{"observers", "log and other observers"},
                                 PartName{"report", "books of the step"}};
 
-// What a rank has of something.
+// The sums over one rank's rows.
 struct OfRank {
   std::int64_t calls = 0;
   double seconds = 0, limit = 0, flops = 0, bytes = 0;
@@ -42,7 +42,7 @@ struct OfRank {
 };
 using OfRanks = std::map<int, OfRank>;
 
-// Ranks that have nothing of it count as 0.
+// The means and extremes over the ranks. A rank without rows counts as 0.
 AccountLine line_of(const OfRanks& of, int ranks) {
   AccountLine line;
   bool first = true;
@@ -136,7 +136,7 @@ std::optional<Account> read_account(RunReader& reader) {
     const OfRank one{calls[r], seconds[r], limit[r], flops[r], bytes[r]};
     rows[{part[r], name[r], shape[r]}][of].add(one);
     if (part[r] == "beside") continue;
-    OfRank known = one;  // what was not measured alone has no limit
+    OfRank known = one;  // work that was not measured alone has no limit
     if (!std::isfinite(known.limit)) known.limit = 0;
     parts[part[r]][of].add(known);
     whole[of].add(known);

@@ -1,5 +1,5 @@
-// The account of a step, as a run file has it: where the seconds of its ranks went, beside what the
-// machine takes for the same work.
+// The account of a step, as a run file has it: where the seconds of the step's ranks went, beside
+// the time that the machine needs for the same work alone.
 #pragma once
 
 #include <cstdint>
@@ -12,41 +12,44 @@
 
 namespace mw {
 
-// A part of a step, or a row of one, over the ranks.
+// A part of a step, or one row of such a part, summed up over the ranks.
 struct AccountLine {
   std::string part, name, shape;
-  std::int64_t calls = 0;  // of the rank with most
-  // Seconds of a rank: on average, of the one with most and of the one with least.
+  std::int64_t calls = 0;  // calls of the rank with the most
+  // Seconds of a rank: the mean over the ranks, of the slowest rank and of the fastest one.
   double seconds = 0, most = 0, least = 0;
-  int slowest = -1;  // the rank with most
-  // On average: what the machine takes for it, NaN: nobody measured that; done and moved.
+  int slowest = -1;  // the rank with the most seconds
+  // Means: seconds that the work takes alone (NaN: not measured), flops done, bytes moved.
   double limit = 0, flops = 0, bytes = 0;
-  double above() const { return seconds - limit; }  // the limit
+  double above() const { return seconds - limit; }  // seconds above the limit
   Json to_json() const;
 };
 
 struct Account {
   std::int64_t step = -1;
-  double seconds = 0;  // of /steps
+  double seconds = 0;  // the step's seconds in /steps
   int ranks = 0;
-  // Parts in the order in which they are told, and their rows, those that take most first.
+  // The parts in the order in which reports list them, and the rows of all parts, those that take
+  // most first.
   std::vector<AccountLine> parts, rows;
-  std::vector<AccountLine> beside;  // no part of the step: of a mean step
-  AccountLine whole;                // all parts of a rank together
-  // The least that a step can take: the work of the rank with most of it, or of all ranks over as
-  // many as have a core at once. `products`: of that, the products.
+  std::vector<AccountLine> beside;  // time outside of steps (observers), for a mean step
+  AccountLine whole;                // all parts together, over the ranks
+  // The fewest seconds that a step can take: those of the rank with the most work, or the sum over
+  // all ranks divided by how many have a core at once. `products`: seconds of matrix products in
+  // it.
   double limit = 0, products = 0;
-  // Bytes a second of a rank: through memory, alone and beside the others, and in a cache.
+  // Bytes a second of a rank: in memory when alone, in memory beside other ranks, in a cache.
   double memory_rate = not_known, shared_rate = not_known, cache_rate = not_known;
 
-  const AccountLine* part(const std::string& name) const;  // null: it took nothing
+  const AccountLine* part(const std::string& name) const;  // null: it took no time
   Json to_json() const;
 };
 
-// Names of parts for people: "memory-bound ops" of "memory".
+// The name of a part for people: "memory-bound ops" for "memory".
 std::string account_part_text(const std::string& part);
 
-// That of the step nearest to the median one, of those of which one was taken. Empty: of none.
+// The account of the step nearest to the median step, among the steps that have one. Empty: no step
+// has one.
 std::optional<Account> read_account(RunReader& reader);
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-// Reads what a run file has of the steps before one, and gives it to the writer of another.
+// Reads a run file's rows of the steps before a given one, for the writer of the run that goes on.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -32,7 +32,7 @@ std::size_t offset_of(const TableLayout& layout, std::string_view column) {
   return offset;
 }
 
-// Tables that have a row for each of many things of a step.
+// Tables with many rows for each step.
 std::array<const TableLayout*, 8> large_tables() {
   return {&communication_table(), &work_table(),  &expert_table(),       &action_table(),
           &event_table(),         &trace_table(), &trace_memory_table(), &account_table()};
@@ -72,7 +72,7 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
         return one == hash || (one == from && !from.empty());
       }))
     return earlier;
-  // Here each part is read once, because a file that cannot be read must not end the run later on.
+  // Reads each part once here, because a file that cannot be read must not end the run later on.
   const std::size_t size = event_table().row_bytes(), time = offset_of(event_table(), "time");
   for (const TableLayout* layout : large_tables()) {
     each_part(*file, *layout, step, [&](const std::vector<char>& part) {

@@ -85,7 +85,7 @@ Message event_at(std::int64_t step) {
   return event;
 }
 
-// CRC-32C, then rotated and shifted, so that a checksum over checksums is none of zeros.
+// CRC-32C, then rotated and shifted as in TFRecord, so that a checksum over checksums is not zero.
 std::uint32_t masked_crc(std::string_view bytes) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
   crc.process_bytes(bytes.data(), bytes.size());
@@ -137,19 +137,19 @@ EventFile::EventFile(const fs::path& folder, const EventOwner& owner)
   session.message(session_log, Message().integer(1, started));
   add_record(session.bytes());
   flush();
-  if (owner.first_step > 0) earlier_.clear();  // they have the steps before
+  if (owner.first_step > 0) earlier_.clear();  // earlier files keep the steps before first_step
 }
 
 EventFile::~EventFile() {
   if (file_ < 0) return;
   try {
     flush();
-  } catch (const Error&) {  // whoever has to know of it calls flush() before
+  } catch (const Error&) {  // a caller that needs the error calls flush() before
   }
   ::close(file_);
 }
 
-// Finds earlier files, whose run this one replaces or goes on from.
+// Finds earlier event files, of a run that this one replaces or goes on from.
 void EventFile::look_around(const fs::path& folder, const EventOwner& owner) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;

@@ -17,11 +17,12 @@
 
 namespace mw {
 
-// Whose events a folder gets.
+// The run whose events a folder gets.
 struct EventOwner {
-  std::string hash;             // of the experiment
-  std::string continues = {};   // of the run that it goes on from (record/log_claim.h), or empty
-  std::int64_t first_step = 0;  // that this run computes
+  std::string hash;  // hash of the experiment
+  // hash of the run that it goes on from (record/log_claim.h), or empty
+  std::string continues = {};
+  std::int64_t first_step = 0;  // first step that this run computes
   bool overwrite = false;       // events of other experiments may be removed
 };
 
@@ -31,18 +32,18 @@ class EventFile {
   // another experiment lie there, Error (options, sandbox.write) where a sandbox does not let it
   // write, and Error (run, file.write) where nothing can be written; the key is "tensorboard".
   EventFile(const std::filesystem::path& folder, const EventOwner& owner);
-  ~EventFile();  // writes what is left, if it can
+  ~EventFile();  // writes what is still buffered, if it can
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // Numbers of one step by their tags; TensorBoard keeps them as 32-bit floats. These and texts
-  // only buffer.
+  // Buffers the numbers of one step by their tags; TensorBoard keeps them as 32-bit floats.
+  // add_text() only buffers, too.
   void add(std::int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
   void add_text(std::int64_t step, const std::string& tag, const std::string& markdown);
   // Writes what is buffered, if a second has passed since the last time.
   void flush_if_due();
   void flush();
-  // After a run that is done and has begun anew: removes the files of earlier runs.
+  // Removes the event files of earlier runs: for a run that is done and has begun anew.
   void remove_earlier();
 
   const std::filesystem::path& path() const { return path_; }
@@ -54,7 +55,7 @@ class EventFile {
 
   std::filesystem::path path_;
   std::vector<std::filesystem::path> earlier_;
-  std::int64_t latest_ = 0;  // the time in the name of the latest file that is there
+  std::int64_t latest_ = 0;  // latest time in the names of the folder's event files
   int file_ = -1;
   std::string buffer_;
   std::chrono::steady_clock::time_point last_flush_;

@@ -100,8 +100,8 @@ bool write_at(hid_t file, const char* name, hid_t type, hsize_t at, hsize_t coun
 
 constexpr hsize_t series_chunk = 1024;
 
-// How many series a scale lists that lie along it, in an attribute of 16 bytes for each. This file
-// format has attributes of less than 64 KiB.
+// The most series that a dimension scale lists, in an attribute of 16 bytes for each. Attributes of
+// this file format have less than 64 KiB.
 constexpr hsize_t most_listed = 2000;
 
 hsize_t listed_by(hid_t scale) {
@@ -111,7 +111,7 @@ hsize_t listed_by(hid_t scale) {
   return static_cast<hsize_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space), 0));
 }
 
-// A series says which scale it lies along, and so do those that the scale does not list: readers
+// A series names its dimension scale even where the full scale does not list the series: readers
 // find a scale by the series (H5DSiterate_scales, h5py, xarray).
 bool attach(hid_t file, hid_t set, hid_t scale) {
   if (listed_by(scale) < most_listed) return H5DSattach_scale(set, scale, 0) >= 0;
@@ -153,7 +153,8 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode)
     : path_(path), write_error_(std::make_unique<int>(0)) {
   mode == Mode::read ? check_may_read(path) : check_may_write(path, "log");
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors go to the caller, not to stderr
-  if (H5Lis_registered(H5L_TYPE_EXTERNAL) > 0) H5Lunregister(H5L_TYPE_EXTERNAL);  // other files
+  // no links to other files
+  if (H5Lis_registered(H5L_TYPE_EXTERNAL) > 0) H5Lunregister(H5L_TYPE_EXTERNAL);
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
   H5Pset_file_locking(access, /*use_file_locking=*/false, /*ignore_when_disabled=*/true);

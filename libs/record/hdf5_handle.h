@@ -22,13 +22,14 @@ class Handle {
 };
 
 // Opens a dataset; an invalid id if there is none, or if any of its bytes would come from another
-// file than its own: HDF5 would open that by itself, with no regard to file bounds.
+// file, which HDF5 would open by itself, with no regard to file bounds.
 hid_t open_dataset(hid_t file, const char* name);
 bool lies_in_its_file(hid_t dataset);
 
-// Sets the driver in a file access property list. `*write_error` becomes the errno of the first
-// write that failed; the file is then broken, whatever HDF5 says, and what follows is not written.
-// It must outlive the file. A file is opened for writing only if its name is no symbolic link.
+// Sets the file driver of steady_driver.cpp in a file access property list. `*write_error` becomes
+// the errno of the first write that failed; the file is then broken, whatever HDF5 says, and later
+// writes are left out. `write_error` must outlive the file. A file is opened for writing only if
+// its name is no symbolic link.
 void use_steady_driver(hid_t access, int* write_error);
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-// Reads tables, series and numbers of a run file whose layout is known to the file alone.
+// Reads tables, series and numbers of a run file whose layout only the file itself tells.
 #include <fmt/core.h>
 #include <hdf5.h>
 
@@ -18,7 +18,7 @@ namespace {
               "is it whole, and a run file of this version?");
 }
 
-// What a column is read as, and where it lies in a row that was read.
+// A column of a table as it is read: its type, and its place in a row in memory.
 struct Member {
   enum class Kind : std::uint8_t { integer, real, text } kind;
   std::string name;
@@ -54,7 +54,7 @@ std::vector<Member> members_of(hid_t type) {
   return members;
 }
 
-// The members one after the other, as they lie in memory.
+// The type of a row in memory: the members one after the other.
 hid_t row_in_memory(hid_t kept, const std::vector<Member>& members, std::size_t bytes) {
   const hid_t row = H5Tcreate(H5T_COMPOUND, bytes);
   for (const Member& member : members) {
@@ -91,8 +91,8 @@ std::vector<std::string> texts_of(const std::vector<char>& packed, const Member&
 
 }  // namespace
 
-// A damaged file may claim any number of rows. Compressed by a factor of 1000 at most, they would
-// not fit into the file.
+// Throws where a damaged file claims more rows than fit into it if they were compressed by a factor
+// of 1000.
 std::uint64_t Hdf5File::length(const std::string& name) {
   const Handle set(open_dataset(file_, name.c_str()), H5Dclose);
   const Handle space(H5Dget_space(set), H5Sclose);

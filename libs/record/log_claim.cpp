@@ -33,7 +33,7 @@ Error refused(const char* code, const std::string& message, std::string hint) {
   return {Stage::options, code, "log", message, std::move(hint)};
 }
 
-// Beside the log, with words that tell runs apart.
+// A hint: a log beside the given one, with `words` that tell runs apart.
 std::string own_log(const std::string& log, const char* words) {
   const bool folder = log.ends_with('/');
   const fs::path there(folder ? log.substr(0, log.size() - 1) : log);
@@ -44,10 +44,10 @@ std::string own_log(const std::string& log, const char* words) {
 struct Found {
   std::string name, hash, status, created, continues, started_by;
   std::int64_t steps = 0;
-  std::string unread;  // why nothing is known of it
+  std::string unread;  // why the file could not be read; empty: it was read
 };
 
-// Nothing is known of a file that cannot be read as a run file, and it is nobody's to replace.
+// Reads which run wrote a file. Where the file cannot be read as a run file, only `unread` is set.
 Found read_owner(const fs::path& path) {
   Found found;
   try {
@@ -67,7 +67,8 @@ Found read_owner(const fs::path& path) {
   return found;
 }
 
-// A run that went on from the same checkpoint may have ended before it wrote one of its own.
+// Whether the log's run is one that this run goes on from, or one that went on from the same
+// checkpoint and ended before it wrote a checkpoint of its own.
 bool is_continued(const Found& found, const LogOwner& owner) {
   return !owner.continues.empty() && (found.hash == owner.continues || found.hash == owner.hash ||
                                       found.continues == owner.continues);
@@ -78,8 +79,8 @@ bool has_all(const Found& found, const LogOwner& owner) {
          found.steps == owner.all_steps;
 }
 
-// What people should know of a log that is there and may be replaced, or stays. Throws if it is
-// not the run's to replace.
+// A note for the user on an existing log, which is replaced, continued or stays. Throws if the run
+// may not replace the log.
 std::string may_replace(const Found& found, const LogOwner& owner, bool overwrite) {
   const std::string& log = owner.log;
   if (has_all(found, owner)) return fmt::format("{} has all steps, and stays as it is", log);
@@ -169,7 +170,8 @@ void LogClaim::lock() try {
                 "name a file in a folder that you may write to");
 }
 
-// Where several came to no end before, the one that is `whole` is worth keeping.
+// Keeps the existing log as NAME.earlier.h5. One kept there already gives way only to a finished
+// run's.
 void LogClaim::put_aside(bool whole) {
   fs::path beside = path_;
   beside.replace_filename(path_.stem().string() + ".earlier" + path_.extension().string());

@@ -1,4 +1,5 @@
-// Who may write a log: one run at a time, and over another's file only where the script says so.
+// Decides who may write a log: one run at a time, and over another's file only where the script
+// says so.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,12 @@ namespace mw {
 // "/" at its end.
 struct LogOwner {
   std::string name, hash, log;
-  // Where a run goes on from a checkpoint: the hash of the run that wrote it, whose log this run
-  // may take over, and what the note says of it. Else empty.
+  // For a run that goes on: the hash of the run that wrote the checkpoint, whose log it may take
+  // over, and what the note says of that log. Else empty.
   std::string continues = {}, continued = {};
-  // What this start has in common with earlier ones by the same command, whose log it may replace.
+  // A mark that all starts of a run by one command share. A log with the same mark may be replaced.
   std::string started_by = {};
-  // Where the checkpoint is after the run's last step: that many. Else 0.
+  // The number of the run's steps, if the checkpoint is after the last of them. Else 0.
   std::int64_t all_steps = 0;
 };
 
@@ -37,15 +38,15 @@ class LogClaim {
   LogClaim(const LogClaim&) = delete;
   LogClaim& operator=(const LogClaim&) = delete;
 
-  // What people should know of the file that is replaced; empty: there is none.
+  // A note for the user on the file that is there; empty: there is none.
   const std::string& note() const { return note_; }
-  // There is nothing to write: the run has no step left to do, and the log is that of a run which
-  // is done and has all steps. It stays as it is, with what was measured.
+  // Whether there is nothing to write: the run has no step left to do, and the log is that of a
+  // finished run with all steps. The log then stays as it is, with its measurements.
   bool stays() const { return stays_; }
-  // The run is done. Until then the file that it replaces lies beside the log, as NAME.earlier.h5,
-  // and stays there if the run does not come so far.
+  // Says that the run is done. Until then the file that it replaces lies beside the log, as
+  // NAME.earlier.h5, and stays there if the run does not get so far.
   void done();
-  // Gives the log free now, in a process that ends without destroying this.
+  // Releases the log now, in a process that ends without calling the destructor.
   void let_go() noexcept { lock_.remove(); }
 
  private:

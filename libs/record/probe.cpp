@@ -37,15 +37,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Seconds of computing: for any file, and for each byte.
+// CPU seconds that a copy may take: for any file, and for each byte.
 constexpr double seconds_at_least = 2, seconds_of_byte = 1e-7;
-// By the clock a copy may take this many times as long, as other processes may compute too.
+// The wall seconds that a copy may take are this many times its CPU seconds, as other processes may
+// compute too.
 constexpr double patience = 15;
-constexpr std::size_t most_known = 100'000;  // files
+constexpr std::size_t most_known = 100'000;  // files whose result is remembered
 constexpr hsize_t most_bytes_at_once = hsize_t{64} << 20;
 constexpr std::uint64_t most_rows_at_once = std::uint64_t{1} << 16;
-// What damage makes HDF5 die of. Other signals come from outside and say nothing of the file: the
-// kernel's SIGKILL where memory runs out, a SIGTERM to all processes of a job.
+// Signals that HDF5 dies of where a file is damaged. Other signals come from outside and say
+// nothing about the file: the kernel's SIGKILL where memory runs out, a SIGTERM to all processes of
+// a job.
 constexpr int signs_of_damage[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU};
 
 // Reads an attribute's bytes as they are.
@@ -100,15 +102,15 @@ herr_t read_object(hid_t from, const char* name, const H5O_info_t* info, void*) 
   return 0;
 }
 
-// All that the file holds but tables, and then all of it by the calls that readers make: those
-// convert what they read.
+// Reads all bytes of the file but its tables, and then everything by the calls that readers make,
+// which also convert what they read.
 void read_all(const fs::path& path) {
   Hdf5File file(path, Hdf5File::Mode::read);
   H5Ovisit2(file.id(), H5_INDEX_NAME, H5_ITER_NATIVE, read_object, nullptr, H5O_INFO_BASIC);
   const auto tried = [](auto&& read) {
     try {
       read();
-    } catch (const std::exception&) {  // which whoever reads it is told
+    } catch (const std::exception&) {  // a reader of the file gets this error
     }
   };
   // A slice that cannot be read does not keep the later ones from being tried.
@@ -116,8 +118,8 @@ void read_all(const fs::path& path) {
     for (std::uint64_t from = 0; from < rows; from += most_rows_at_once)
       tried([&] { read(from, std::min(most_rows_at_once, rows - from)); });
   };
-  // Readers open these by their names. A list of what the file holds can end before it has them, at
-  // the first object that is damaged.
+  // Datasets that readers open by name. A list of the file's datasets may lack them, as it ends at
+  // the first damaged object.
   std::set<std::string> sets = {"script", "plan", "predicted", "experiment", "machine", "result"};
   for (const TableLayout* layout : all_tables()) sets.insert(layout->name);
   for (const char* group : {"/", "series"}) {
@@ -150,7 +152,7 @@ void read_all(const fs::path& path) {
     });
 }
 
-// The copy may compute so many seconds more, and then dies of SIGXCPU.
+// Lets this process compute for `seconds` more, after which it dies of SIGXCPU.
 void limit_computing(double seconds) {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
@@ -169,8 +171,8 @@ void try_to_read(const fs::path& path, double seconds) {
   }
 }
 
-// The signal of damage that a copy has died of, by its status; 0: none, as where it was ended from
-// outside.
+// The signal of signs_of_damage that the copy died of, by its wait status; 0: none, for example
+// where it was ended from outside.
 int damage_in(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
@@ -186,12 +188,12 @@ double seconds_for(const fs::path& path) {
   return seconds_at_least + (error ? 0 : seconds_of_byte * static_cast<double>(size));
 }
 
-// Reads the files one after the other and sends a byte after each.
+// For the forked copy: reads the files one after the other, and sends a byte after each.
 [[noreturn]] void read_in_copy(std::span<const fs::path> paths, int to) {
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   for (const int signal : signs_of_damage) ::signal(signal, SIG_DFL);
-  // The C library tells there what it dies of, and this process does so better.
+  // The C library prints to stderr what the process dies of. This process reports it better.
   if (const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC); nowhere >= 0)
     ::dup2(nowhere, STDERR_FILENO);
   for (const fs::path& path : paths) {
@@ -201,10 +203,10 @@ double seconds_for(const fs::path& path) {
   ::_exit(0);
 }
 
-// How many of the files, from the first on, a copy of this process came through, and the signal of
-// damage that it died of at the next one. Where it sends nothing for long, it may have inherited a
-// lock that another thread of this process held, and wait for it without computing: it is killed,
-// and nothing is known against the file.
+// Has a forked copy read the files in order. Returns how many it came through, and the signal of
+// damage that it died of at the next one. A copy that sends nothing for long may wait for a lock
+// that another thread of this process held at the fork: it is killed, and the file does not count
+// as damaged.
 std::pair<std::size_t, int> read_by_copy(std::span<const fs::path> paths) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return {paths.size(), 0};
@@ -221,7 +223,7 @@ std::pair<std::size_t, int> read_by_copy(std::span<const fs::path> paths) {
     do came = ::poll(&ready, 1, static_cast<int>(most));
     while (came < 0 && errno == EINTR);
     waits = came == 1;
-    if (waits && ::read(ends[0], &byte, 1) != 1) break;  // it has died
+    if (waits && ::read(ends[0], &byte, 1) != 1) break;  // the copy has died
     if (waits) ++through;
   }
   ::close(ends[0]);
@@ -231,7 +233,7 @@ std::pair<std::size_t, int> read_by_copy(std::span<const fs::path> paths) {
   return {through, damage_in(status)};
 }
 
-// A file as it is at a moment.
+// A file's state: device, inode, size, time of the last write.
 using Key = std::tuple<dev_t, ino_t, off_t, std::int64_t, std::int64_t>;
 
 std::optional<Key> key_of(const fs::path& path) {
@@ -241,7 +243,7 @@ std::optional<Key> key_of(const fs::path& path) {
 }
 
 std::mutex trying;
-std::map<Key, int> tried;  // and the signal that the copy died of; 0: it came through
+std::map<Key, int> tried;  // the signal that the copy died of, by file; 0: none
 
 }  // namespace
 
@@ -265,8 +267,8 @@ void probe_all(const std::vector<fs::path>& given) {
     const auto [through, signal] = read_by_copy(std::span(paths).subspan(at));
     for (std::size_t k = 0; k < through; ++k) tried[keys[at + k]] = 0;
     at += through;
-    // An earlier file may have left what a later one's reading dies of: the next copy tries this
-    // one first.
+    // A file read earlier by the same copy may have caused the crash: the next copy tries this file
+    // first.
     if (through == 0) tried[keys[at++]] = signal;
   }
 }

@@ -1,4 +1,4 @@
-// Ends the file of a run that broke off: with all that there is, or with what there is room for.
+// Finishes the file of a run that broke off: with all rows, or with as much as there is room for.
 #include <exception>
 
 #include "record/hdf5_file.h"
@@ -25,7 +25,7 @@ std::string RunWriter::end_badly(RunStatus status, const std::string& reason) no
   };
   const auto status_alone = [&] {
     remove_quietly(hidden_path_);
-    if (inode_of(path_) != inode_[1 - hidden_]) return;  // it is another's, or gone
+    if (inode_of(path_) != inode_[1 - hidden_]) return;  // the file was replaced or removed
     Hdf5File out(path_, Hdf5File::Mode::append);
     set_end(out);
     out.close();
@@ -34,7 +34,7 @@ std::string RunWriter::end_badly(RunStatus status, const std::string& reason) no
   finished_ = true;
   remove_quietly(hidden_path_);
   return left_out;
-} catch (const std::exception&) {  // no memory for the words
+} catch (const std::exception&) {  // no memory for the error's text
   return "";
 }
 

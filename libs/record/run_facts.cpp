@@ -77,7 +77,7 @@ void read_series(RunReader& reader, RunFacts& facts) {
   for (const Series& given : reader.series()) {
     auto& series = facts.series[given.name];
     for (std::size_t i = 0; i < std::min(given.values.size(), steps.size()); ++i) {
-      // A step at which the metric was not given.
+      // NaN: the metric was not given at this step.
       if (!std::isnan(given.values[i])) series.emplace_back(steps[i], given.values[i]);
     }
   }

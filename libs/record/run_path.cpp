@@ -43,7 +43,8 @@ bool process_is_there(int pid) {
   return ::kill(pid, 0) == 0 || errno != ESRCH;
 }
 
-// Calls `found` with each hidden copy of runs to the path, and the process that wrote it.
+// Calls `found` with each hidden copy of a run file at `path`, and with the number of the process
+// that wrote it.
 template <typename Found>
 void each_hidden(const fs::path& path, const Found& found) {
   const std::string prefix = "." + path.filename().string() + ".";
@@ -108,7 +109,8 @@ void check_writable(const fs::path& given) {
   if (!fs::is_directory(folder, error))
     refuse("log.folder", fmt::format("{} is no folder", folder.string()),
            "name a file in another folder");
-  // Permission bits do not tell all (a read-only or virtual file system, a quota): try.
+  // Permission bits do not tell all (a read-only or virtual file system, a quota), so this makes a
+  // file.
   std::string probe = (folder / ".meshwright-XXXXXX").string();
   const int file = ::mkostemp(probe.data(), O_CLOEXEC);
   if (file < 0) {

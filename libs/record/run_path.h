@@ -1,4 +1,5 @@
-// The names of a run's files: where one may be written, and the hidden copy beside it.
+// The names of a run's files: where a run file may be written, and what the hidden copy beside it
+// is called.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,15 @@
 
 namespace mw {
 
-// Throws Error (options) unless a run file could be written at `path`: a folder there, a file that
-// is no HDF5 file (it is not ours to replace), or a folder that cannot be made or written to.
-// Leaves nothing behind.
+// Throws Error (options) unless a run file could be written at `path`: for a folder, for a file
+// that is no HDF5 file (it is not ours to replace), and where the folder cannot be made or written
+// to. Leaves nothing behind.
 void check_writable(const std::filesystem::path& path);
 
-// The hidden copy's name: in the same folder (renames must not cross file systems), with the
-// process that writes it; a number that cannot be guessed follows.
+// The beginning of the hidden copy's name, with the writing process; a number that cannot be
+// guessed follows. The copy lies in the same folder, as renames must not cross file systems.
 std::string hidden_name(const std::filesystem::path& path);
-// Removes the hidden copies of runs to the same path that were killed.
+// Removes the hidden copies that killed runs left beside the run file `path`.
 void remove_orphans(const std::filesystem::path& path);
 void remove_quietly(const std::filesystem::path& path);
 
@@ -23,13 +24,13 @@ void remove_quietly(const std::filesystem::path& path);
 // there is no such process.
 std::string process_mark(int pid);
 // Whether the process that writes the run file at `path` is there. `mark`: the file's own attribute
-// `process`; where it is empty, hidden copies tell.
+// `process`; where it is empty, the names of hidden copies tell.
 bool writer_lives(const std::filesystem::path& path, const std::string& mark);
 
-// 0 if there is no such file.
+// The inode of a path; 0 if there is no such file.
 std::uint64_t inode_of(const std::filesystem::path& path);
 
-// Fills the new file `to`, and closes it. Returns errno; 0: it is complete.
+// Copies `from` into the new file `to`, and closes `to`. Returns errno; 0: it is complete.
 int copy_into(int to, const std::filesystem::path& from);
 
 }  // namespace mw

@@ -25,7 +25,7 @@ Error refused(const char* code, const fs::path& path, const std::string& why, st
   return {Stage::options, code, "", fmt::format("{}: {}", path.string(), why), std::move(hint)};
 }
 
-// Before HDF5 opens it: its own errors speak of addresses and signatures.
+// Checks the file before HDF5 opens it, as HDF5's own errors speak of addresses and signatures.
 const fs::path& checked(const fs::path& path, Probe probe) {
   std::error_code error;
   const char* hint = "name a run file: what a script's `log` names";
@@ -128,7 +128,7 @@ std::vector<std::int64_t> RunReader::traced_steps() {
 std::vector<std::int64_t> RunReader::series_steps() {
   if (!file_.has("series") || !file_.has("series/step")) return {};
   std::vector<std::int64_t> steps;
-  for (const double step : file_.read_numbers("series/step"))  // of a damaged file any number
+  for (const double step : file_.read_numbers("series/step"))  // a damaged file may hold any number
     steps.push_back(std::abs(step) < 0x1p62 ? static_cast<std::int64_t>(step) : -1);
   return steps;
 }
@@ -139,7 +139,7 @@ std::vector<Series> RunReader::series() {
     if (place == "step") continue;
     const std::string path = "series/" + place;
     const std::string name = file_.attribute(path.c_str(), "name");
-    // A metric named step keeps its place's name: the steps' own list has that one.
+    // A metric named "step" goes by its place's name, as "series/step" lists the steps.
     all.push_back({name.empty() || name == "step" ? place : name, file_.read_numbers(path)});
   }
   return all;
@@ -164,7 +164,7 @@ std::vector<ActionRow> RunReader::predicted_actions() {
                 unpack_predicted_action);
 }
 
-// Rows lie in the order of their steps. Of a long run's table few rows are read.
+// Rows lie in the order of their steps, so that few rows of a long table are read.
 std::uint64_t RunReader::first_of(std::int64_t step) {
   const TableLayout& layout = action_table();
   std::uint64_t low = 0, high = file_.count_rows(layout);
@@ -190,7 +190,7 @@ namespace {
 
 std::vector<WorkTimes> times_in(const std::string& run_file, const std::vector<int>& stage_of) {
   RunReader file(run_file);
-  std::map<std::pair<int, int>, int> vstage;  // of stage and chunk
+  std::map<std::pair<int, int>, int> vstage;  // virtual stage by stage and chunk
   std::map<int, int> chunks;
   for (std::size_t v = 0; v < stage_of.size(); ++v) {
     vstage[{stage_of[v], chunks[stage_of[v]]++}] = static_cast<int>(v);
@@ -199,7 +199,7 @@ std::vector<WorkTimes> times_in(const std::string& run_file, const std::vector<i
   const std::vector<StepRow> steps = file.steps();
   for (std::size_t s = warm_up(steps.size()); s < steps.size(); ++s) {
     for (const ActionRow& row : file.actions(steps[s].step)) {
-      if (row.action.size() != 1) continue;  // no work: a receive, the finish
+      if (row.action.size() != 1) continue;  // a receive or the finish is no work
       const auto found = vstage.find({row.stage, row.chunk});
       if (found == vstage.end()) {
         throw Error(Stage::options, "run-file.stages", "times",

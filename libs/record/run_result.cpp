@@ -73,7 +73,7 @@ Json mean_after_warm_up(const std::vector<double>& values) {
   return number_or_null(mean.mean);
 }
 
-// What /result has by a name, else what the tables say.
+// Sets into[name] from /result, or else from the tables.
 void settle(Json& into, const Json& result, const char* name, const Json& otherwise) {
   into[name] = result.is_object() && result.contains(name) ? result[name] : otherwise;
 }
@@ -85,7 +85,7 @@ Json column_json(const TableColumn& column) {
 void add_leaves(const Json& value, const std::string& path,
                 std::vector<std::pair<std::string, Json>>& out) {
   if (value.is_object() && value.contains("function") && value.contains("hash")) {
-    // Where it stood decides nothing.
+    // A function counts by its hash, not by its place.
     const Json& hash = value["hash"];
     out.emplace_back(path,
                      "function " + (hash.is_string() ? hash.get<std::string>() : hash.dump()));
@@ -126,7 +126,7 @@ Json experiment_of(RunReader& reader) {
   if (experiment.is_object()) return experiment;
   const RunHead head = reader.head();
   experiment = head.plan.is_object() ? head.plan : Json::object();
-  experiment.erase("schedule");  // the order of all actions: the plan's entries say its name
+  experiment.erase("schedule");  // a list of all actions; the plan's entries name the schedule
   experiment["seed"] = head.seed;
   return experiment;
 }
@@ -191,7 +191,7 @@ Json run_result(RunReader& reader, const RunEntry& entry) {
   settle(result, kept, "communication", communication);
   result["predicted"] = reader.predicted();
   result["log"] = entry.path.string();
-  if (kept.is_object()) {  // what only some runs have: experts, check, a loss scale
+  if (kept.is_object()) {  // keys that only some runs have: experts, check, a loss scale
     for (const auto& [key, value] : kept.items())
       if (!result.contains(key)) result[key] = value;
   }

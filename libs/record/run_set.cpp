@@ -87,7 +87,7 @@ class Finder {
     return entry;
   }
 
-  // The result beside the file of a sweep's cell says what the file cannot: that the run was wrong.
+  // Takes the status from a sweep's result.json: only it says that a run that is done was wrong.
   static RunEntry judged(RunEntry entry) {
     if (entry.path.filename() != run_file_name) return entry;
     const Json result = read_json(entry.path.parent_path() / "result.json");
@@ -112,7 +112,7 @@ class Finder {
     if (!sweep.is_object() || !sweep.contains("cells") || !sweep["cells"].is_array()) {
       add(broken(path / sweep_file_name, "it is no list of a sweep's cells"));
       std::error_code error;
-      std::vector<fs::path> cells;  // they are there, whatever became of the list
+      std::vector<fs::path> cells;  // cells are read even where the list of cells is broken
       for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
         std::error_code ignored;
         if (fs::exists(at->path() / run_file_name, ignored)) cells.push_back(at->path());
@@ -134,7 +134,8 @@ class Finder {
     if (within.empty()) within = id;
     RunEntry entry;
     std::error_code error;
-    // As written from the working directory, from the sweep's folder, or by the cell's name.
+    // A cell's folder may be written from the sweep's folder or the working directory. Else its
+    // name, or the cell's id, is looked for in the sweep's folder.
     for (const fs::path& folder :
          {sweep / within, fs::path(within), sweep / fs::path(within).filename(), sweep / id}) {
       if (within.empty() || !fs::exists(folder / run_file_name, error)) continue;
@@ -168,7 +169,7 @@ class Finder {
   std::set<fs::path> seen_, folders_;
 };
 
-// What lies there and may be a run file, but in cells of sweeps only what is called so.
+// Collects files that may be run files. In a folder with "run.h5" only that file counts.
 void add_run_files(const fs::path& path, int depth, std::vector<fs::path>& files) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return files.push_back(path);
@@ -182,7 +183,7 @@ void add_run_files(const fs::path& path, int depth, std::vector<fs::path>& files
   }
 }
 
-// Names of what lies where `given` was looked for in vain.
+// A hint for a missing path: the nearest name in its folder.
 std::string nearest_run(const fs::path& given) {
   std::vector<std::string> names;
   const fs::path folder = given.has_parent_path() ? given.parent_path() : fs::path(".");
@@ -207,7 +208,7 @@ Problem missing(const fs::path& given) {
 RunEntry read_entry(const fs::path& file, Probe probe) {
   RunEntry entry;
   entry.path = file;
-  // "run.h5" in a folder of its own says nothing.
+  // "run.h5" says nothing: the run is named by its folder.
   const bool own_folder = file.filename() == run_file_name && file.has_parent_path();
   entry.name = own_folder ? file.parent_path().filename().string() : file.stem().string();
   if (entry.name.empty()) entry.name = file.string();
@@ -224,7 +225,7 @@ RunEntry read_entry(const fs::path& file, Probe probe) {
       entry.reason =
           fmt::format("on {}: whether it still runs cannot be seen from here", head.host);
     } else if (entry.status == "running" && !writer_lives(file, head.process)) {
-      const RunHead later = RunReader(file, probe).head();  // it may have ended just now
+      const RunHead later = RunReader(file, probe).head();  // the run may have ended just now
       entry.status = later.status == "running" ? "killed" : later.status;
       entry.reason =
           later.status == "running" ? "it says running, and its process is gone" : later.reason;
@@ -236,10 +237,10 @@ RunEntry read_entry(const fs::path& file, Probe probe) {
   } catch (const Error& error) {
     entry.status = "unreadable";
     entry.reason = error.problems().front().message;
-    // The row has the path; what is said of the file is what matters.
+    // The entry has the path, so the reason goes without it.
     for (const std::string& lead : {"run file " + file.string() + ": ", file.string() + ": "})
       if (entry.reason.starts_with(lead)) entry.reason.erase(0, lead.size());
-  } catch (const std::exception& error) {  // sizes that a broken file claims
+  } catch (const std::exception& error) {  // a broken file may claim any size
     entry.status = "unreadable";
     entry.reason = problem_of(error).message;
   }

@@ -47,7 +47,7 @@ std::vector<std::string> parts_of(const std::string& name) {
   return parts;
 }
 
-// What would be read as a code is coded itself, so that each place has one name.
+// A "%" that would be read as a code is coded itself, so that each place has one name.
 std::string escaped(const std::string& part) {
   if (part.empty()) return "%";
   if (part == "%") return coded('%');
@@ -101,7 +101,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t status_room = 16, reason_room = 480;
-constexpr std::size_t spare_bytes = std::size_t{1} << 20;  // of each table, for rows to come
+// room that a table's buffer keeps for rows to come
+constexpr std::size_t spare_bytes = std::size_t{1} << 20;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what, int reason) {
   throw Error(Stage::run, "run-file.access", "",
@@ -133,7 +134,7 @@ class WriteLock {
   bool refused_;
 };
 
-// Without the part of a character at its end.
+// The text cut to `size` bytes, between characters of UTF-8.
 std::string cut(const std::string& text, std::size_t size) {
   if (text.size() <= size) return text;
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
@@ -181,7 +182,8 @@ RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interva
   }
 }
 
-// The file stands under its name and the copy does not: no run begins, and none is "running".
+// Where the file was published and its hidden copy cannot be made, no run begins: the file must not
+// say "running".
 void RunWriter::end_unbegun(const std::string& why) noexcept try {
   if (inode_[0] == 0 || inode_of(path_) != inode_[0]) return;
   status_ = RunStatus::failed;
@@ -189,12 +191,12 @@ void RunWriter::end_unbegun(const std::string& why) noexcept try {
   Hdf5File out(path_, Hdf5File::Mode::append);
   set_end(out);
   out.close();
-} catch (const std::exception&) {  // not even that can be written
+} catch (const std::exception&) {  // not even the status can be written
   remove_quietly(path_);
 }
 
 RunWriter::~RunWriter() {
-  // The run has failed already: its own error is the one to show.
+  // finish() was not called, so the run has failed: its own error is the one to show.
   if (!finished_) end_badly(RunStatus::failed, reason_);
 }
 
@@ -464,7 +466,7 @@ void RunWriter::publish() {
                 fmt::format("run file {}: another program has replaced it", path_.string()),
                 "give each run a log of its own");
   }
-  if (found == 0) {  // removed by somebody: it comes back, and gets a new hidden copy
+  if (found == 0) {  // somebody removed the file: the copy takes its name, and a new copy is made
     if (::rename(hidden_path_.c_str(), path_.c_str()) != 0) fail(path_, "cannot write it", errno);
     hidden_ = 1 - hidden_;
     copy_to_hidden();

@@ -8,7 +8,7 @@
 // within the millisecond of an append may cost the file. The copy's name cannot be guessed, and
 // nothing is written through a symbolic link; a path that is one stands for the file behind it.
 //
-// One thread uses it, and no other thread calls HDF5 meanwhile.
+// One thread uses a writer, and no other thread calls HDF5 meanwhile.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class SeriesNames {
 
  private:
   std::map<std::string, std::string> places_;  // by name
-  std::map<std::string, bool> taken_;          // by place: a dataset, or a group
+  std::map<std::string, bool> taken_;          // by place: true for a dataset, false for a group
 };
 
 class Hdf5File;
@@ -47,20 +47,20 @@ inline constexpr const char* run_schema = "meshwright.run/1";
 enum class RunStatus { running, done, failed, interrupted };
 const char* name_of(RunStatus status);
 
-// What is known before the first step.
+// The facts of a run that are known before its first step.
 struct RunInfo {
-  std::string script;                         // its text
-  std::string plan;                           // JSON
-  std::string name, hash, hash_without_seed;  // of the experiment
-  // The hash of the run from whose checkpoint it goes on; what all its starts by one command have
-  // in common. Empty: it begins anew; nothing starts it again.
+  std::string script;                         // text of the script
+  std::string plan;                           // the plan as JSON
+  std::string name, hash, hash_without_seed;  // name and hashes of the experiment
+  // `continues`: hash of the run from whose checkpoint it goes on; empty: it begins anew.
+  // `started_by`: the same in all starts by one command; empty: nothing starts it again.
   std::string continues = {}, started_by = {};
-  std::string experiment;            // JSON: all its keys with their defaults
-  std::string machine;               // JSON: where it ran; empty: not said
-  std::string plan_hash, predicted;  // of the plan; what it predicts, as JSON. Empty: left out
+  std::string experiment;            // JSON of the experiment, all keys with their defaults
+  std::string machine;               // JSON of the machine; empty: not said
+  std::string plan_hash, predicted;  // hash of the plan; its prediction as JSON. Empty: left out
   std::int64_t seed = 0;
-  std::vector<std::pair<std::string, std::string>> versions;  // of meshwright, torch, ...
-  std::vector<ActionRow> predicted_actions;                   // of any step
+  std::vector<std::pair<std::string, std::string>> versions;  // versions of meshwright, torch, ...
+  std::vector<ActionRow> predicted_actions;                   // predicted actions of one step
   std::vector<SpanRow> predicted_trace;
   std::vector<SpanMemoryRow> predicted_trace_memory;
 };
@@ -68,8 +68,8 @@ struct RunInfo {
 class RunWriter {
  public:
   struct Interval {
-    std::chrono::duration<double> time{1.0};  // flush when this long has passed since the last one,
-    std::int64_t steps = 0;                   // or after that many step rows (0: time alone)
+    std::chrono::duration<double> time{1.0};  // flush this long after the last flush,
+    std::int64_t steps = 0;  // or flush after this many step rows (0: by time alone)
   };
 
   // Makes missing folders and the file with empty tables, status `running`. An existing run file is
@@ -85,7 +85,7 @@ class RunWriter {
   RunWriter(const RunWriter&) = delete;
   RunWriter& operator=(const RunWriter&) = delete;
 
-  // Each only buffers. The file gets rows in the order they were added.
+  // These only buffer. The file gets a table's rows in the order they were added.
   void add(const StepRow& row);
   void add(const CommunicationRow& row);
   void add(const WorkRow& row);
@@ -95,41 +95,45 @@ class RunWriter {
   void add(const SpanMemoryRow& row);
   void add(const AccountRow& row);
   void add(const BandwidthRow& row);
-  void add(const EventRow& row);  // `time` is set here
+  void add(const EventRow& row);  // sets the row's `time`
   // One row of the user's own metrics. /series/step holds the steps; a metric that a row lacks is
   // NaN there. Names are kept as they are (SeriesNames); where that is not their place,
   // the dataset's attribute `name` has it.
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
-  void set_memory(const std::vector<MemoryRow>& rows);           // replaces the table
-  void set_rank_memory(const std::vector<RankMemoryRow>& rows);  // replaces its table, too
+  void set_memory(const std::vector<MemoryRow>& rows);  // replaces the rows of /memory
+  // replaces the rows of /rank_memory
+  void set_rank_memory(const std::vector<RankMemoryRow>& rows);
 
-  // What the run's result says beside the tables, as JSON: /result, from the next flush on.
+  // Sets the JSON of /result: what the run's result says beside the tables. It is written from the
+  // next flush on.
   void set_result(const std::string& json);
 
   // Writes what is buffered if the interval has passed; true if it wrote. Costs nothing otherwise.
   bool flush_if_due();
   void flush();
   // Writes everything with this status, and the reason for it (empty: none) as the attribute
-  // `reason`; nothing may be added afterwards. Once, unless it throws.
+  // `reason`; nothing may be added afterwards. Called once, unless it throws.
   void finish(RunStatus status, const std::string& reason = "");
-  // The same for a run that did not end well, where the file itself may be why: what cannot be
-  // written is left out, the rows since the last flush first, then the events; status and reason
-  // need no room that is not there already. Returns why something was left out; empty: nothing was.
+  // Finishes a run that did not end well, where the file itself may be why. What cannot be written
+  // is left out, first the rows since the last flush, then the events. Status and reason need no
+  // room that the file does not have already. Returns why something was left out; empty: nothing
+  // was.
   std::string end_badly(RunStatus status, const std::string& reason) noexcept;
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  // Packed rows that at least one of the two files still lacks. `first` is the number of the first.
+  // Packed rows that at least one of the two files still lacks. `first` is the number of the first
+  // packed row.
   struct Rows {
     const TableLayout* layout = nullptr;
     std::vector<char> packed;
-    std::uint64_t first = 0, count = 0;  // count: of all rows so far
+    std::uint64_t first = 0, count = 0;  // count: rows so far, written ones included
     std::uint64_t written[2] = {0, 0};
   };
   struct Series {
-    std::string place;           // below /series
-    std::vector<double> values;  // from row `first_` of the steps on
+    std::string place;           // path below /series
+    std::vector<double> values;  // values from row `series_first_` of the steps on
     bool created[2] = {false, false};
   };
 
@@ -141,14 +145,14 @@ class RunWriter {
   void write_rows(Hdf5File& out, Rows& rows, int file);
   void write_series(Hdf5File& out, int file);
   void drop_written();
-  void drop_rows();  // of all tables but the events
+  void drop_rows();  // drops the buffered rows of all tables but the events
   void set_end(Hdf5File& out) const;
   void end_unbegun(const std::string& why) noexcept;
-  int open_hidden();  // makes it; a descriptor
+  int open_hidden();  // makes the hidden file; returns its descriptor
   void copy_to_hidden();
   void publish();
-  void publish_first();  // the hidden file replaces what stands there; copy_to_hidden() comes next
-  void take_over(const EarlierRows& earlier);  // into the hidden file
+  void publish_first();  // the hidden file takes the run file's name; copy_to_hidden() comes next
+  void take_over(const EarlierRows& earlier);  // writes the earlier rows to the hidden file
   void copy_tables(Hdf5File& from, std::int64_t before);
 
   std::filesystem::path path_, hidden_path_;

@@ -23,12 +23,12 @@ struct Info {
   int* write_error;
 };
 
-// HDF5 knows the first member only.
+// HDF5 knows only the first member, `known`.
 struct File {
   H5FD_t known{};
   int descriptor = -1;
   int* write_error = nullptr;
-  haddr_t allocated = 0, end = 0;  // as HDF5 has it; as it would be if nothing had failed
+  haddr_t allocated = 0, end = 0;  // HDF5's allocated size; size if no write had failed
   dev_t device = 0;
   ino_t inode = 0;
 };
@@ -78,7 +78,7 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t most) 
     if (flags & H5F_ACC_RDWR) *info->write_error = reason;
     return nullptr;
   }
-  *info->write_error = 0;  // HDF5 may have tried in vain before it makes the file
+  *info->write_error = 0;  // an earlier attempt of HDF5's to open the file may have failed
   file->write_error = info->write_error;
   file->end = static_cast<haddr_t>(status.st_size);
   file->device = status.st_dev;

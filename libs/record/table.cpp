@@ -1,5 +1,5 @@
-// The columns of each table of a run file, and how a row becomes bytes and back: all of it follows
-// from what `fields` says of a row.
+// The columns of each table of a run file, and how a row becomes bytes and back. All of it follows
+// from the function `fields` of each row type.
 #include "record/table.h"
 
 #include <concepts>
@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little, "rows are packed as li
 
 namespace {
 
-// --- What a row has, in the order of its bytes: a number has a unit, a text a fixed size ---
+// --- Fields of each row type, in byte order: numbers with units, texts with sizes ---
 
 template <class Given, class Row>
 concept IsRow = std::same_as<std::remove_const_t<Given>, Row>;
@@ -155,7 +155,7 @@ void fields(auto& visit, IsRow<EventRow> auto& row) {
   visit.text("message", row.message, 480);
 }
 
-// --- What follows ---
+// --- Visitors of `fields`, and the tables ---
 
 struct Columns {
   void operator()(const char* name, std::int32_t, const char* unit = "") {

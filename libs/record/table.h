@@ -1,5 +1,6 @@
-// How each kind of row lies in the file: columns, their types and units, and a row's bytes. No HDF5
-// here: a table is packed once, when a row comes in, and the bytes are written as they are.
+// The layout of each table in a run file: its columns, their types and units, and the bytes of a
+// row. Nothing here uses HDF5: a row is packed once, when it comes in, and its bytes are written as
+// they are.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ struct Column {
   const char* name;
   Type type;
   std::size_t bytes;  // text: fixed length, padded with zeros
-  const char* unit;   // "": none, as it counts or names what the column says (a step, a rank)
+  const char* unit;   // "": none, for a column that counts or names (a step, a rank)
 };
 
 struct TableLayout {
@@ -35,13 +36,12 @@ const TableLayout& expert_table();
 const TableLayout& action_table();
 const TableLayout& predicted_action_table();  // action_table without `step`
 const TableLayout& trace_table();
-const TableLayout& predicted_trace_table();  // as trace_table
+const TableLayout& predicted_trace_table();  // same columns as trace_table
 const TableLayout& trace_memory_table();
-const TableLayout& predicted_trace_memory_table();  // as trace_memory_table
+const TableLayout& predicted_trace_memory_table();  // same columns as trace_memory_table
 const TableLayout& account_table();
 const TableLayout& bandwidth_table();
 const TableLayout& event_table();
-// All tables of a run file.
 std::vector<const TableLayout*> all_tables();
 
 // Appends a row's bytes, as the layout says. Texts that are too long are cut before a code point.
@@ -49,7 +49,7 @@ template <class Row>
 void pack(const Row& row, std::vector<char>& out);
 void pack_predicted(const ActionRow& row, std::vector<char>& out);
 
-// From a row's bytes, as the layout says.
+// Makes a row of its bytes, as the layout says.
 ActionRow unpack_action(const char* bytes);
 ActionRow unpack_predicted_action(const char* bytes);
 

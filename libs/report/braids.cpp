@@ -1,5 +1,5 @@
-// Prices one run of each braid by itself, and draws when each of its works computes and when each
-// axis has transfers on their way.
+// Predicts one run of each braid by itself, and draws when each of its actions computes and when
+// each axis has transfers under way.
 #include "report/braids.h"
 
 #include <fmt/format.h>
@@ -91,7 +91,7 @@ class BraidPainter {
     const Segment& braid = segment(run);
     const bool computes = time.kind == InstructionTime::Kind::own;
     if (!computes && time.kind != InstructionTime::Kind::transfer) return;
-    // What a run does beside its instructions belongs to no lane.
+    // Times that belong to no instruction of the braid have no lane.
     if (time.index < 0 || time.index >= static_cast<int>(braid.code.size())) return;
     const Instruction& i = braid.code[static_cast<std::size_t>(time.index)];
     TimedAction action;
@@ -112,8 +112,8 @@ class BraidPainter {
     }
   }
 
-  // The row of the axis that the instruction sends over. The rows of axes begin after those of the
-  // `works` works.
+  // The row of the axis over which the instruction sends. The rows of axes follow those of the
+  // braid's actions, whose number is `works`.
   std::size_t row_of(const Instruction& i, std::size_t works, BraidPicture& picture) const {
     const std::string axis =
         i.move.atoms.empty() && i.has_bucket()
@@ -136,7 +136,8 @@ class BraidPainter {
   const int ranks_, threads_;
 };
 
-// Each column has the letter of the work that takes more than half of its time, or a dot.
+// A row as text: each column has the letter of the action that takes more than half of its time, or
+// a dot.
 std::string row_text(const std::vector<TimedAction>& row, double seconds, int columns) {
   std::string text;
   for (int c = 0; c < columns; ++c) {

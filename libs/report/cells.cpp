@@ -1,5 +1,5 @@
-// Finds the runs that a report is asked for, says what the sweeps are that they are of, and what
-// tells apart those that are of none.
+// Finds the runs of a report, reads the settings of their sweeps, and finds the settings in which
+// runs without a sweep differ.
 #include "report/cells.h"
 
 #include <fmt/format.h>
@@ -48,7 +48,7 @@ void flatten(const std::string& name, const Json& json,
     flatten(name.empty() ? key : name + "." + key, value, out);
 }
 
-// What the experiment is, and what tells its repeats.
+// Sets the cell's settings, and the key that is equal for repeats.
 void take_settings(ReportCell& cell, Json settings, const std::string& repeats,
                    const std::vector<std::string>& of_run) {
   if (settings.is_object()) {
@@ -94,7 +94,7 @@ void take_facts(ReportCell& cell, const RunFacts& facts, const std::vector<std::
   cell.memory = facts.memory;
   cell.bytes = facts.bytes;
   cell.series = facts.series;
-  const auto held_out = cell.series.find("held_out_loss");  // other names are metrics of a user's
+  const auto held_out = cell.series.find("held_out_loss");  // other names are users' metrics
   if (held_out != cell.series.end() && !held_out->second.empty())
     cell.held_out = held_out->second.back().second;
   if (!facts.head.host.empty()) cell.machine.emplace_back("host", facts.head.host);
@@ -123,7 +123,7 @@ ReportCell cell_of(const RunEntry& entry, std::vector<std::string>& axes,
     cell.seed = std::to_string(entry.seed);
     try {
       take_facts(cell, read_run_facts(entry.path, /*actions=*/false), of_run);
-    } catch (const std::exception& error) {  // changed since, or broken behind its head
+    } catch (const std::exception& error) {  // the file has changed, or is broken behind its head
       cell.status = "unreadable";
       cell.reason = error.what();
     }
@@ -141,7 +141,8 @@ ReportCell cell_of(const RunEntry& entry, std::vector<std::string>& axes,
 
 constexpr const char* predicted_file_name = "predicted.jsonl";
 
-// The folders that say so: those that are given, those in them, and those that cells lie in.
+// The folders with a sweep.json: among the given folders, the folders in them, and the folders that
+// hold the cells.
 std::set<fs::path> sweep_folders(const std::vector<fs::path>& paths, const RunSet& set) {
   std::set<fs::path> folders;
   std::error_code error;
@@ -159,13 +160,13 @@ std::set<fs::path> sweep_folders(const std::vector<fs::path>& paths, const RunSe
   return folders;
 }
 
-// One row a cell: what a sweep that was predicted has of it.
+// The rows of a predicted sweep, one for each cell; empty if there is no such file.
 std::vector<Json> predicted_rows(const fs::path& folder) {
   return may_read(folder / predicted_file_name) ? lines_of_json(folder / predicted_file_name)
                                                 : std::vector<Json>();
 }
 
-// Cells that were run keep what their own files say.
+// Gives a sweep's cells that were not run the predictions in the sweep's folder.
 void take_predictions(const fs::path& folder, const std::string& sweep, ReportRuns& runs) {
   std::map<std::string, Json> by_name;
   for (const Json& row : predicted_rows(folder)) by_name[text_at(row, "name")] = row;
@@ -181,7 +182,7 @@ void take_sweep(const fs::path& folder, ReportRuns& runs) {
   const Json sweep = read_json(folder / "sweep.json");
   if (!sweep.is_object()) return;
   std::string name = text_at(sweep, "name");
-  if (name.empty()) name = folder.filename().string();  // as find_runs() names it
+  if (name.empty()) name = folder.filename().string();  // the name that find_runs() uses
   take_predictions(folder, name, runs);
   for (ReportCell& cell : runs.cells)
     if (cell.sweep == name) cell.held_to = text_at(sweep, "same_loss_as");
@@ -223,8 +224,8 @@ void take_sweep(const fs::path& folder, ReportRuns& runs) {
   }
 }
 
-// Takes out of `given` the folders of sweeps that were predicted and never run: no list of cells,
-// and no run below them.
+// Moves the folders of sweeps that were predicted and never run from `given` to the result. Such a
+// folder holds only the file of predictions.
 std::vector<fs::path> predicted_alone(std::vector<fs::path>& given) {
   std::vector<fs::path> predicted;
   const auto alone = [](const fs::path& path) {
@@ -238,7 +239,7 @@ std::vector<fs::path> predicted_alone(std::vector<fs::path>& given) {
   return predicted;
 }
 
-// A predicted sweep of which nothing but the predictions is there.
+// Adds the cells of a sweep that was predicted and never run.
 void add_predicted(const fs::path& folder, ReportRuns& runs) {
   for (const Json& row : predicted_rows(folder)) {
     RunEntry entry;
@@ -261,7 +262,7 @@ void add_predicted(const fs::path& folder, ReportRuns& runs) {
   runs.asked.emplace_back("sweep", sweep);
 }
 
-// A plan that was predicted and not run. `at`: no other cell has it.
+// Adds a cell for a plan that was predicted and not run. `at`: a place that no other cell has.
 ReportCell& add_plan(const std::string& name, const Json& prediction, const std::string& at,
                      ReportRuns& runs) {
   ReportCell& cell = runs.cells.emplace_back();
@@ -314,9 +315,10 @@ void add_results(const fs::path& path, ReportRuns& runs) {
               "sweep by its folder");
 }
 
-// --- Runs by themselves: what tells them apart ---
+// --- Settings in which runs without a sweep differ ---
 
-// The keys of plan and experiment whose values differ, at most `most`, the plan's mix apart.
+// Gives the cells `which`, which are of no sweep, the values of keys in which their plans and
+// experiments differ: at most `most` keys, and the mix.
 void name_differences(ReportRuns& runs, const std::vector<std::size_t>& which) {
   constexpr std::size_t most = 4;
   std::vector<std::map<std::string, std::string>> all;
@@ -391,7 +393,7 @@ void take_run(ReportCell& cell, const Json& result) {
   cell.step_seconds.measured = number_under(result, "step_seconds");
   cell.tokens_per_second.measured = number_under(result, "tokens_per_second");
   cell.peak.measured = number_under(result, "peak_bytes");
-  cell.mfu = number_under(result, "mfu");  // and not the predicted one
+  cell.mfu = number_under(result, "mfu");  // replaces the predicted value
   cell.timing = read_timing(result);
   if (result.contains("experiment")) cell.work = work_of(result["experiment"]);
   if (result.contains("predicted"))
@@ -406,7 +408,7 @@ void take_value(ReportCell& cell, const std::string& key, const std::string& val
     return;
   }
   cell.seed = value;
-  const std::string word = " " + key + "=" + value;  // as the sweep has it in the cell's name
+  const std::string word = " " + key + "=" + value;  // the part of the cell's name for this axis
   std::string words = " " + cell.label + " ";
   const std::size_t at = words.find(word + " ");
   if (at == std::string::npos) return;

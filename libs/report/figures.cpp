@@ -1,4 +1,4 @@
-// Gathers what figures for papers show of each mix, and has Python draw it.
+// Collects the data of figures for papers, and lets Python draw them.
 #include "report/figures.h"
 
 #include <fmt/format.h>
@@ -65,14 +65,14 @@ Json row_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
   put(row, "step_seconds", predicted ? group.predicted_step.mean : group.step_seconds.mean);
   put(row, "peak_bytes", group.memory_needed());
   put(row, "mfu", predicted ? cells[group.cells.front()].mfu : group.mfu.mean);
-  // The loss of a run that ended without a finite one is not the others'.
+  // No mean loss is shown if the loss of one of the runs is not finite.
   if (group.loss.n == group.ran) put(row, "loss", group.loss.mean);
   int ranks = 0;
   for (const std::size_t c : group.cells) {
     const ReportCell& cell = cells[c];
     ranks = std::max(ranks, cell.ranks);
     if (!cell.fits) row["verdict"] = "does not fit";
-    if (group.ran > 0 && !cell.done()) continue;  // the curves are of the runs that the loss is of
+    if (group.ran > 0 && !cell.done()) continue;  // the mean loss is over these runs too
     if (!cell.losses.empty()) row["losses"].push_back(cell.losses);
     const auto held = cell.series.find("held_out_loss");
     if (held != cell.series.end()) row["held_out_losses"].push_back(held->second);

@@ -1,5 +1,5 @@
-// Puts repeats together, compares each group with its baseline, and finds the fastest and the edge
-// of speed against memory.
+// Groups repeats, compares each group with its baseline, and finds the fastest group and the groups
+// that no other one beats in both speed and memory.
 #include "report/groups.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace mw {
 namespace {
 
-// A plan's text says by itself what it is.
+// The values of a cell as text. A plan never needs its key in front.
 std::string joined_values(const ReportCell& cell, bool with_keys) {
   std::vector<std::string> texts;
   for (const auto& [key, value] : cell.values)
@@ -23,7 +23,7 @@ std::string joined_values(const ReportCell& cell, bool with_keys) {
   return join(texts);
 }
 
-// Whether values by themselves do not say of what they are.
+// Whether cells have values of different axes, so that values without keys would be unclear.
 bool axes_differ(const std::vector<ReportCell>& cells) {
   std::set<std::vector<std::string>> seen;
   for (const ReportCell& cell : cells) {
@@ -34,7 +34,8 @@ bool axes_differ(const std::vector<ReportCell>& cells) {
   return seen.size() > 1;
 }
 
-// Where a sweep holds losses to a cell's, that cell and those that were compared with it.
+// Whether a cell counts as right: it was compared with the cell with whose loss its sweep compares,
+// it is that cell, or its sweep does not compare losses.
 bool proven(const ReportCell& cell) {
   if (cell.compared) return *cell.compared;
   if (cell.held_to.empty() || cell.name == cell.held_to) return true;
@@ -62,7 +63,7 @@ GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>&
   return predicted && !left ? GroupVerdict::predicted : GroupVerdict::left_out;
 }
 
-// Takes what follows from times from the runs that the group's interval is of.
+// Sets the numbers that depend on times, over the runs that counted_runs() accepts.
 void take_speeds(ReportGroup& group, const std::vector<ReportCell>& cells) {
   std::vector<const ReportCell*> done;
   std::vector<RunTiming> timings;
@@ -135,7 +136,8 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_bytes = parts(&Cell::bytes, false);
 }
 
-// By its own name, by a value, or by the name, the mix or the hash of one of its cells.
+// Whether `name` is the group's name, one of its values, or the name, mix or hash of one of its
+// cells.
 bool is_called(const ReportGroup& group, const std::string& name,
                const std::vector<ReportCell>& cells) {
   return group.name == name || has_value(group.values, name) ||
@@ -144,7 +146,8 @@ bool is_called(const ReportGroup& group, const std::string& name,
          });
 }
 
-// The nearest group of the same work that the baseline names, those of the same sweep first.
+// The group of the same work that `baseline` names and whose values are nearest; groups of the same
+// sweep come first. -1: there is none.
 int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups,
                 const std::string& baseline, const std::vector<ReportCell>& cells) {
   for (const bool same_sweep : {true, false}) {
@@ -179,7 +182,7 @@ void find_edge(std::vector<ReportGroup>& groups) {
   }
 }
 
-// 12,345; 1.23
+// Writes a number with commas: 12,345; 1.23.
 std::string grouped(double value) {
   if (std::abs(value) < 1000) return fmt::format("{:.4g}", value);
   std::string digits = fmt::format("{:.0f}", value);
@@ -208,7 +211,8 @@ std::string speed_with_runs(const ReportGroup& group) {
                                   : fmt::format("{} (95 %, of {})", text, runs);
 }
 
-// The only mix among these that counts for an answer; null: none does, or several do.
+// The only mix among these that is right (or predicted, if nothing was run); null: none, or
+// several.
 const ReportGroup* alone_among(const ReportGroups& found, const std::vector<int>& groups) {
   const ReportGroup* alone = nullptr;
   for (const int g : groups) {
@@ -221,7 +225,8 @@ const ReportGroup* alone_among(const ReportGroups& found, const std::vector<int>
   return alone;
 }
 
-// Each kind of work has a fastest of its own; many are left to the table.
+// The headline if there are several kinds of work, each with a fastest mix of its own; it names
+// only the first few.
 std::string headline_of_kinds(const ReportGroups& found) {
   constexpr std::size_t most = 8;
   std::string text = fmt::format(
@@ -296,8 +301,8 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   return text;
 }
 
-// A mix of a sweep is called what its cells are, without what tells repeats. Runs by themselves
-// have names of their own, which may be one for all of them, or their values.
+// The name of a group. In a sweep, it is the label of its cells. Otherwise it is the runs' common
+// name, or their values if they have no common name.
 std::string name_of_mix(const std::vector<std::size_t>& group, const ReportRuns& runs,
                         bool with_keys) {
   const ReportCell& first = runs.cells[group.front()];
@@ -313,9 +318,9 @@ std::string name_of_mix(const std::vector<std::size_t>& group, const ReportRuns&
   return own || values.empty() ? first.name : values;
 }
 
-// Gives groups of one name different names, by as many steps as it takes: groups of several sweeps
-// get the sweep's name and runs of no sweep their values, then cells of sweeps their own name, and
-// in the end each group its file.
+// Makes the names of groups unique, in up to three steps, each only for names that are still equal:
+// adds the sweep's name, or the values of runs without a sweep; then uses the name of a sweep's
+// first cell; then adds the file.
 void tell_apart(std::vector<ReportGroup>& groups, const ReportRuns& runs, bool with_keys) {
   const auto lengthen = [&](auto&& longer) {
     std::map<std::string, int> names;
@@ -363,7 +368,7 @@ RankedMix ranked_mix(const ReportGroup& group, const std::vector<ReportCell>& ce
   for (const std::size_t c : group.cells) {
     if (!cells[c].done()) continue;
     RunTiming& run = mix.runs.emplace_back(cells[c].timing);
-    run.seconds = cells[c].step_seconds.measured;  // files of earlier versions have it too
+    run.seconds = cells[c].step_seconds.measured;  // also in files of earlier versions
     mix.flops = cells[c].flops;
   }
   return mix;
@@ -400,7 +405,7 @@ void race_predicted(WorkRace& race, const ReportGroups& found) {
     ++racing;
     if (best < 0 || group.speed() > found.groups[static_cast<std::size_t>(best)].speed()) best = g;
   }
-  if (racing < 2) return;  // one alone is the fastest of nothing
+  if (racing < 2) return;  // a fastest mix needs others to be compared with
   race.fastest = best;
   const ReportGroup& fastest = found.groups[static_cast<std::size_t>(best)];
   race.verdict = fmt::format("predicted fastest: {}, {}", fastest.name, speed_with_runs(fastest));
@@ -463,13 +468,13 @@ std::vector<std::vector<std::size_t>> repeats_of(const std::vector<ReportCell>& 
   const auto place = [](const ReportCell& cell) {
     return cell.sweep + '\n' + joined_values(cell, /*with_keys=*/true);
   };
-  std::map<std::string, std::string> planned;  // what cells of a sweep with these values compute
+  std::map<std::string, std::string> planned;  // ReportCell::repeats, by sweep and values
   for (const ReportCell& cell : cells)
     if (!cell.sweep.empty() && !cell.repeats.empty()) planned.emplace(place(cell), cell.repeats);
   std::vector<std::vector<std::size_t>> groups;
   std::map<std::string, std::size_t> known;
   for (std::size_t c = 0; c < cells.size(); ++c) {
-    // A cell that failed before it ran belongs to its repeats.
+    // A cell that failed before it ran has no `repeats`; it gets that of cells with its values.
     std::string key = place(cells[c]), computes = cells[c].repeats;
     if (const auto same = planned.find(key); computes.empty() && same != planned.end())
       computes = same->second;
@@ -543,7 +548,7 @@ Json ReportGroups::answer_json(bool numbers) const {
 ReportGroups group_cells(const ReportRuns& runs) {
   ReportGroups found;
   put_together(found, runs);
-  // As a sweep's own table has it.
+  // The same choice of the baseline as in a sweep's own table.
   std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
   if (baseline.empty() && !runs.name.empty() && !found.groups.empty())
     baseline = found.groups.front().name;

@@ -1,4 +1,4 @@
-// Prints a program for people, one instruction a line.
+// Prints a program for people, one instruction per line.
 #include "report/listing.h"
 
 #include <fmt/format.h>
@@ -87,7 +87,7 @@ std::vector<std::string> lines_of(const RankView& rank, const Instruction& i) {
 
 // A column for each lane of a braid, under the name of its segment.
 std::string columns(const RankView& rank, const Segment& braid) {
-  constexpr std::size_t most = 72;  // of a column; what is longer runs into the next one
+  constexpr std::size_t most = 72;  // widest column; a longer line runs into the next column
   std::vector<std::size_t> at{0};   // where each column begins
   std::vector<std::vector<std::string>> code;
   for (const Instruction& i : braid.code) code.push_back(lines_of(rank, i));
@@ -118,7 +118,7 @@ std::string listing(const Program& program) {
   const RankView rank(program, program.first());
   std::string text =
       fmt::format("stage {} of {}, {}\n", program.stage, program.stages, program.mesh.describe());
-  std::set<std::string> only_lanes;  // segments that nothing runs by themselves
+  std::set<std::string> only_lanes;  // segments that run only as lanes of braids
   for (const Segment& s : program.segments) {
     for (const Lane& lane : s.lanes) only_lanes.insert(lane.segment);
   }

@@ -1,4 +1,4 @@
-// A stage's program as people read it.
+// The listing of a stage's program, for people.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace mw {
 
-// One instruction a line, segment by segment, and the timeline; as on the stage's first rank.
+// Lists the instructions, one per line, segment by segment, and then the timeline. Sizes are those
+// of the stage's first rank.
 std::string listing(const Program& program);
 
 }  // namespace mw

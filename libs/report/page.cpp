@@ -1,4 +1,4 @@
-// Puts the page's template, its scripts, Chart.js and the data together to one HTML file.
+// Builds one HTML file from the page's template, its scripts, Chart.js and the data.
 #include "report/page.h"
 
 #include <fmt/chrono.h>
@@ -53,7 +53,8 @@ std::string part(const std::string& name) {
               "build or install the program anew; Chart.js is Debian's libjs-chart.js");
 }
 
-// No "<" is left, so nothing in it ends the element that holds it or begins a comment.
+// JSON for a <script> element. Every "<" is escaped, so that no text ends the element or begins a
+// comment.
 std::string script_json(const Json& data) {
   const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::string out;

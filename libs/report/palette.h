@@ -1,4 +1,4 @@
-// The colours of works: one hue for each, chunks as shades of it.
+// The colours of a schedule's actions: a hue for each of F, B, I and W, and a shade for each chunk.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@ constexpr int shade_count = 4;
 
 struct Shade {
   std::string_view name, words;
-  std::array<int, shade_count> terminal;  // of the 256 colours
-  std::array<unsigned, 3> rgb;            // of chunk 0
+  std::array<int, shade_count> terminal;  // for each chunk, one of a terminal's 256 colours
+  std::array<unsigned, 3> rgb;            // the colour of chunk 0
 };
 
-// Blue, vermilion, orange and green stay apart for the colour-blind.
+// Colour-blind people can tell blue, vermilion, orange and green apart.
 constexpr std::array<Shade, 4> shades = {{
     {"F", "forward", {25, 32, 74, 117}, {0x2f, 0x6d, 0xb5}},
     {"B", "backward", {130, 166, 209, 216}, {0xc2, 0x4e, 0x1e}},
@@ -25,7 +25,7 @@ constexpr std::array<Shade, 4> shades = {{
     {"W", "weight gradient", {29, 35, 72, 115}, {0x1f, 0x8a, 0x6d}},
 }};
 
-// nullptr: no work but a transfer or the like.
+// The shade of F, B, I or W; null for any other name, such as that of a transfer.
 inline const Shade* shade_of(std::string_view name) {
   for (const Shade& shade : shades)
     if (shade.name == name) return &shade;

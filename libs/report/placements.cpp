@@ -1,5 +1,5 @@
-// Says each parameter's placement, and the shape that each class of ranks holds of it: as JSON, as
-// text, and as rows in which equal layers are one.
+// Lists each parameter's placement, and its shape on each class of ranks: as JSON, as text, and as
+// rows that stand for all equal layers.
 #include "report/placements.h"
 
 #include <fmt/format.h>
@@ -17,9 +17,9 @@
 namespace mw {
 namespace {
 
-constexpr std::size_t most_classes = 6;  // as columns
+constexpr std::size_t most_classes = 6;  // most columns of the text
 
-// What of the parameter's bucket a rank keeps only its shard of.
+// Which tensors of the parameter's bucket are sharded, and over which axis; empty: none.
 std::string sharded(const Program& program, std::size_t parameter) {
   for (const Bucket& bucket : program.buckets) {
     const auto& all = bucket.parameters;

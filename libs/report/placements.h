@@ -1,4 +1,4 @@
-// Who holds what: for each parameter its placement, and the shape that each class of ranks holds.
+// Tables of parameters' placements, and of their shapes on each class of ranks.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace mw {
 
-// "layers.3.q" -> "layers.*.q"; other names as they are.
+// Replaces the number of the layer: "layers.3.q" becomes "layers.*.q". Other names stay unchanged.
 std::string of_any_layer(const std::string& name);
 
 // A list with an entry for each stage: { stage, classes: [{ first_rank, ranks }], parameters: [{
@@ -17,13 +17,13 @@ std::string of_any_layer(const std::string& name);
 Json placements_json(const Plan& plan);
 std::string placements_text(const Plan& plan);
 
-// Parameters of one of those stages; layers in which all is alike stand in one row.
+// A row for parameters of a stage that differ only in their layer.
 struct PlacementRow {
-  std::string first, last;  // names, alike but for the layer
-  int count = 0;
+  std::string first, last;  // names of the first and the last of these parameters
+  int count = 0;            // the number of these parameters
   std::vector<std::string> dims;
   std::string placement, in_parts;
-  std::vector<std::string> shapes;  // of each class: "32 x 64"
+  std::vector<std::string> shapes;  // the shape on each class of ranks: "32 x 64"
   std::string name() const;         // "layers.0.q … layers.3.q (4)"
 };
 std::vector<PlacementRow> placement_rows(const Json& stage);

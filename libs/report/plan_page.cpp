@@ -1,4 +1,4 @@
-// Makes the data of a page of plans from plans and their predictions.
+// Makes a page of plans from plans and their predictions.
 #include "report/plan_page.h"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@
 namespace mw {
 namespace {
 
-constexpr int most_ranks = 512;             // that are drawn
-constexpr std::size_t most_moments = 1500;  // of a stage's memory
+constexpr int most_ranks = 512;             // most ranks that are drawn
+constexpr std::size_t most_moments = 1500;  // most points of the curve of a stage's memory
 constexpr std::size_t most_plans = 24;
 
 Json mesh_json(const Plan& plan) {
@@ -80,13 +80,14 @@ Json timeline_of(const Prediction& prediction) {
   return packed_timeline(rows);
 }
 
-// A stretch of time in which a rank holds so much at most.
+// The most bytes that a rank holds in an interval of time.
 struct Held {
   double start = 0, end = 0;
-  std::int64_t activations = 0, sum = 0;  // sum: with buffers
+  std::int64_t activations = 0, sum = 0;  // `sum`: activations, buffers and scratch
 };
 
-// What the stage's rank with the highest peak holds, at the times of the stage's slowest rank.
+// The memory over time of the stage's rank with the highest peak, at the times of the stage's
+// slowest rank.
 std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& memory,
                                  const std::vector<TimedAction>& actions) {
   std::vector<Held> held;
@@ -117,8 +118,8 @@ std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& m
   return held;
 }
 
-// At most `most_moments` stretches: each stands for neighbours, and holds what the one of them that
-// holds most does.
+// Reduces a curve to at most `most_moments` intervals: each stands for several neighbours, with the
+// bytes of the highest one.
 std::vector<Held> thinned_held(const std::vector<Held>& held) {
   if (held.size() <= most_moments) return held;
   std::vector<Held> out;
@@ -242,7 +243,7 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
                {"placements", placements_of(plan)},
                {"timeline", timeline_of(prediction)},
                {"limit", memory_limit}};
-  // The heading of a page with this plan alone.
+  // The title of a page that shows only this plan.
   json["title"] = page_text(plan.mix().size() > 80 ? plan.mesh.describe() : plan.mix(), 200);
   json["notes"] = Json::array();
   for (const std::string& note : plan.notes) json["notes"].push_back(page_text(note));

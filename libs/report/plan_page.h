@@ -1,5 +1,5 @@
-// `plan --html`: plans as a page. The mesh and who holds what, the rules, the step's timeline on
-// all stages, memory over time, and what is sent.
+// The page of plans (`plan --html`): mesh, placements, rules, the step's timeline on all stages,
+// memory over time, and communication.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace mw {
 
-// What the page shows of one plan and its prediction. `memory_limit`: of a rank, bytes; 0: none.
-// `libraries`: bytes that they keep on each device (Machine::kept_by_libraries).
+// The page's data for one plan and its prediction. `memory_limit`: bytes that a rank may hold; 0:
+// no limit. `libraries`: bytes that libraries keep on each device (Machine::kept_by_libraries).
 Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t memory_limit,
                     std::int64_t libraries);
 
-// One page for the plans of a script, in their order.
+// Makes one page of all plans of a script, in order.
 std::string plans_html(const std::string& script, std::vector<Json> plans);
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-// Makes the page of runs: reads them, groups them, and shrinks what does not fit.
+// Makes the page of runs: reads and groups the runs, and leaves out or thins data that do not fit.
 #include "report/runs_page.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ namespace mw {
 
 namespace {
 
-// Limits at a share of 1; what is left out is said on the page.
+// The most groups, cells, points, … on a page, times `share` (at most 1). The page says what was
+// left out.
 struct Limits {
   explicit Limits(double share)
       : groups(part(1500, share)),
@@ -40,8 +41,8 @@ struct Limits {
 };
 constexpr std::size_t most_of_curve = 400, most_curves = 2000;
 constexpr std::size_t most_timelines = 16, most_series = 8;
-constexpr std::size_t most_text = 300;      // of names and values
-constexpr std::size_t most_sentence = 500;  // of sentences
+constexpr std::size_t most_text = 300;      // most characters of a name or value
+constexpr std::size_t most_sentence = 500;  // most characters of a sentence
 
 Json spread_json(const MeanAndDeviation& spread) {
   if (spread.n == 0) return {};
@@ -73,10 +74,10 @@ Json pair_json(const MeasuredPair& pair) {
   return Json::array({page_number(pair.measured), page_number(pair.predicted)});
 }
 
-// What the page has room for.
+// The groups and cells that are shown on the page.
 struct Shown {
-  std::vector<std::size_t> groups, cells;  // indices into all of them
-  std::vector<int> group_at, cell_at;      // their places on the page; -1: none
+  std::vector<std::size_t> groups, cells;  // indices of the shown groups and cells
+  std::vector<int> group_at, cell_at;      // place on the page of each group and cell; -1: none
   Json notes = Json::array();
 };
 
@@ -84,7 +85,8 @@ bool ended_well(const ReportCell& cell) {
   return cell.status == "done" || cell.status == "predicted";
 }
 
-// The fastest groups, the baselines among them; then their cells, and those that did not end well.
+// Chooses the fastest groups and the baselines, all cells that did not end well, and the cells of
+// these groups, as far as there is room.
 Shown choose(const ReportRuns& runs, const ReportGroups& found, const Limits& limits) {
   Shown shown;
   shown.group_at.assign(found.groups.size(), -1);
@@ -153,7 +155,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   if (g.on_edge) json["edge"] = true;
   if (g.fastest) json["fastest"] = true;
   if (g.contends) json["contends"] = true;
-  if (g.interval.known()) json["half"] = page_number(g.half());  // null: it is too wide to tell
+  if (g.interval.known()) json["half"] = page_number(g.half());  // null: there are too few runs
   if (std::isfinite(g.others)) json["others"] = page_number(g.others);
   if (g.disturbed > 0) json["disturbed"] = g.disturbed;
   if (g.unknown > 0) json["unknown"] = g.unknown;
@@ -173,7 +175,7 @@ Json parts_json(const StepParts& parts) {
   return json;
 }
 
-// What a traced step of the group went to, where one was traced.
+// Adds how a traced step of the group spent its time, if one was traced.
 void add_parts(Json& json, const ReportGroup& group, const std::vector<ReportCell>& cells) {
   const ReportCell* cell = cell_with_parts(group, cells);
   if (cell == nullptr || cell->parts.empty()) return;
@@ -181,7 +183,7 @@ void add_parts(Json& json, const ReportGroup& group, const std::vector<ReportCel
   if (!cell->predicted_parts.empty()) json["p_parts"] = parts_json(cell->predicted_parts);
 }
 
-// Where a step of the group's first run with an account went, and what the machine takes for it.
+// Adds the account of a step of the group's first run with an account, and the machine's limit.
 void add_account(Json& json, Json& names, const ReportGroup& group,
                  const std::vector<ReportCell>& cells) {
   const auto found = std::find_if(group.cells.begin(), group.cells.end(), [&](std::size_t c) {
@@ -236,7 +238,7 @@ Json curve_json(const Curve& curve, int cell) {
   return {{"cell", cell}, {"steps", std::move(steps)}, {"values", std::move(values)}};
 }
 
-// The curves of one quantity of all shown cells, each as thin as the page needs.
+// The curves of one quantity, for all shown cells, thinned to `points` in all.
 Json curves_json(const std::vector<std::pair<int, const Curve*>>& curves, std::size_t points,
                  const std::string& what, Json& notes) {
   Json all = Json::array();
@@ -329,10 +331,10 @@ std::string bytes_of(const std::string& digits) {
   return read.ec == std::errc() && read.ptr == end ? format_bytes(bytes) : digits;
 }
 
-// A machine and its cells; each mix uses other plugins, so these are put together.
+// A machine, the number of its cells, and all plugins that these cells used.
 struct MachineKind {
   std::vector<std::pair<std::string, std::string>> facts;
-  std::map<std::string, std::set<std::string>> plugins;  // with the versions that were used
+  std::map<std::string, std::set<std::string>> plugins;  // the versions of each plugin
   int cells = 0;
 };
 
@@ -376,7 +378,7 @@ Json counts_json(const ReportRuns& runs) {
   return json;
 }
 
-// What the page shows; `share`: of what it may show at most, less where the page is too large.
+// The data of the page. `share`: factor of all limits, less than 1 if the page would be too large.
 Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::string& title,
                double share) {
   const Limits limits(share);
@@ -438,7 +440,7 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
   return data;
 }
 
-constexpr std::size_t most_bytes = 3'000'000;  // of a page
+constexpr std::size_t most_bytes = 3'000'000;  // largest size of a page
 
 std::string title_of(const ReportInput& input, const ReportRuns& runs) {
   if (!input.title.empty()) return input.title;

@@ -1,5 +1,5 @@
-// The report of runs and sweeps as a page: who is fastest and right, losses, memory, bytes,
-// timelines, the measured beside the predicted, and what did not end well.
+// The report of runs and sweeps as a page: the fastest right mix, losses, memory, bytes and
+// timelines, measured beside predicted, and the cells that failed.
 #pragma once
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 namespace mw {
 
 struct ReportInput {
-  std::vector<std::filesystem::path> paths;  // these two: see find_report_runs()
+  std::vector<std::filesystem::path> paths;  // `paths` and `of_run`: see find_report_runs()
   std::vector<std::string> of_run;
-  std::string title;     // empty: the sweep's name, or that of the first path
-  std::string baseline;  // a mix, value, or cell that the others are compared with; empty: the
-                         // sweep's own, or none
-  std::string watch;     // of a page that is served: what tells it from a later one; empty: a file
+  std::string title;  // empty: the sweep's name, or that of the first path
+  // The mix, value or cell with which the others are compared; empty: the sweep's own, or none.
+  std::string baseline;
+  std::string watch;  // stamp of a page that is served, for news; empty: the page is a file
 };
 
 struct Report {
@@ -25,9 +25,9 @@ struct Report {
   // delta is null without a baseline; `text` says it in a sentence.
   Json summary;
 };
-// Throws Error: see find_report_runs(), html_page().
+// Makes the page. Throws Error: see find_report_runs(), html_page().
 Report make_report(const ReportInput& input);
-// Writes it as write_output() does; returns the summary with `file`.
+// Makes the page and writes it by write_output(); returns the summary, with `file`.
 Json write_report(const std::string& asked_by, const std::string& file, const ReportInput& input);
 
 }  // namespace mw

@@ -19,7 +19,7 @@ namespace {
 constexpr double margin = 16, title_height = 30, legend_height = 28, row_gap = 4;
 constexpr double letter_width = 7;  // of the 12 px font, a little more than most letters take
 constexpr double narrowest = 720, widest = 2400;
-constexpr std::size_t most_hints = 20000;  // cells with hover text: beyond, files grow large
+constexpr std::size_t most_hints = 20000;  // with more cells, no hover texts: they need much space
 
 double width_of(std::string_view text) {
   const auto letters =
@@ -82,7 +82,8 @@ class Picture {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
   }
 
-  // A work of middling length is wide enough for its number, if the picture stays within bounds.
+  // Chooses the scale so that an action of typical length is wide enough for its number, if the
+  // picture stays within bounds.
   void measure() {
     std::vector<double> lengths;
     bool first = true;
@@ -102,7 +103,7 @@ class Picture {
     span_ = end - begin_;
     double wanted = narrowest;
     if (!lengths.empty()) {
-      // The lower quartile: the longest work does not decide.
+      // The lower quartile of lengths, so that a few very short actions do not decide.
       wanted = 20 * span_ / quantile(lengths, 0.25);
     }
     width_ = std::clamp(wanted, narrowest, widest);
@@ -125,7 +126,7 @@ class Picture {
       for (int chunk = 0; chunk < shade_count; ++chunk) {
         if (!used_.count(fmt::format("{}{}", shade.name, chunk))) continue;
         light += rule(shade, chunk, 255);
-        // In the dark a chunk recedes towards the page.
+        // In the dark scheme, later chunks come nearer to the dark colour of the page.
         dark += rule(shade, chunk, 24);
       }
     }
@@ -140,7 +141,8 @@ class Picture {
         light, dark);
   }
 
-  // Shades go towards `page` (a grey), a fifth of the way for each chunk.
+  // A CSS rule for the shade of a chunk: each further chunk goes about a fifth of the way towards
+  // `page`, the grey of the page.
   static std::string rule(const Shade& shade, int chunk, unsigned page) {
     const double part = 0.22 * chunk;
     double luminance = 0;
@@ -155,7 +157,7 @@ class Picture {
                        rgb[1], rgb[2], luminance > 140 ? "#14171b" : "#fff");
   }
 
-  // A swatch for each shade in use, then the words.
+  // Draws the legend: a swatch for each shade in use, and then its meaning.
   void legend() {
     double x = margin;
     const double y = margin + title_height - 8;
@@ -209,14 +211,14 @@ class Picture {
     for (const TimedAction& work : rows_[i])
       if (!is_transfer(work))
         cell(work, y + row_height_ * work.lane / work.lanes, row_height_ / work.lanes);
-    // Over the works beside which they run.
+    // Transfers are drawn last, over the actions during which they run.
     for (const TimedAction& work : rows_[i])
       if (is_transfer(work)) cell(work, y + row_height_ - 5, 5);
   }
 
   void cell(const TimedAction& work, double y, double height) {
     const double x = x_of(work.start), width = (work.end - work.start) * scale_;
-    // A hair of lane between neighbours, as long as the cell keeps its body.
+    // Leaves a thin gap between neighbours, narrower for narrow cells.
     const double hair = width > 4 ? 1 : 0.15 * width;
     const std::string name = class_of(work);
     add("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\"", name, x,
@@ -249,7 +251,7 @@ class Picture {
   const std::vector<std::vector<TimedAction>>& rows_;
   const std::vector<std::string>& names_;
   std::string out_;
-  std::set<std::string> used_;  // classes
+  std::set<std::string> used_;  // CSS classes in use
   std::size_t cells_ = 0;
   int chunks_ = 1;
   double begin_ = 0, span_ = 0, scale_ = 0, width_ = narrowest, row_height_ = 24, left_ = 0,

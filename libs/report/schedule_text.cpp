@@ -12,7 +12,7 @@ namespace mw {
 namespace {
 
 constexpr int fewest_columns = 24;
-constexpr int widest_unit = 6;  // columns of the shortest work: a small schedule is not blown up
+constexpr int widest_unit = 6;  // most columns of the shortest action, for small schedules
 
 struct Cell {
   int from = 0, to = 0;  // columns
@@ -24,7 +24,7 @@ int digits_of(int number) {
   return static_cast<int>(std::to_string(number).size());
 }
 
-// The number, or its last digit where there is no room for it.
+// The number as text, or its last digit if it is wider than `width`.
 std::string number_in(int number, int width) {
   return digits_of(number) <= width ? std::to_string(number) : std::to_string(number % 10);
 }
@@ -63,8 +63,8 @@ class Grid {
  private:
   std::string without_label() const { return std::string(static_cast<std::size_t>(label_), ' '); }
 
-  // A stage's first lines have works by themselves and the first work of each group; the others
-  // have the other works of groups alone.
+  // The lines of one lane of a stage. Lane 0 has the actions without a group and the first action
+  // of each group; further lanes have the other actions of groups.
   std::string lane_lines(const std::string& label, const std::vector<TimedAction>& works,
                          int lane) const {
     std::vector<TimedAction> own;
@@ -93,7 +93,8 @@ class Grid {
     shortest_ = unit;
     if (span_ <= 0) return;
     scale_ = std::min(room_ / span_, widest_unit / unit);
-    // Works that are whole multiples of one time get whole columns: all of a kind look alike.
+    // If all times are multiples of the shortest one, it gets a whole number of columns, so that
+    // equal actions look alike.
     bool whole = scale_ * unit >= 1 - 1e-9;
     for (const auto& works : timeline_.stages)
       for (const TimedAction& work : works)
@@ -129,7 +130,7 @@ class Grid {
     return escape_of(work) + text + "\x1b[0m";
   }
 
-  // "F12---": letter and number, or the number alone where colours tell the work.
+  // Draws actions as "F12---", with letter and number, or the number alone if there is no room.
   std::string in_one_line(const std::vector<TimedAction>& works, const char* nothing) const {
     std::string out;
     int at = 0;
@@ -164,8 +165,8 @@ class Grid {
     return {letters + idle(column(end_) - at, nothing), numbers};
   }
 
-  // A column for several works: letters in proportion to their time, near to where they are done.
-  // What a column cannot show is owed to the next ones.
+  // A stage in one line whose columns stand for several actions each. Each action's letter appears
+  // in proportion to its time: what a column cannot show is carried over to the next columns.
   std::string dense(const std::vector<TimedAction>& works) const {
     struct Kind {
       const TimedAction* work = nullptr;  // nullptr: idle
@@ -225,7 +226,7 @@ class Grid {
     } else if (narrowest_ < most_digits_) {
       parts.emplace_back("of a number its last digit where it is narrow");
     }
-    // Nobody reads more digits off a grid.
+    // Three digits are enough for a grid.
     parts.push_back(fmt::format("a column is {:.3g}", 1 / scale_));
     return wrapped(parts);
   }

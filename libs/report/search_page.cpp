@@ -1,4 +1,4 @@
-// Makes the data of a search's page from the results of searches.
+// Makes the page of searches from their results.
 #include "report/search_page.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// `search --html`: what a search planned whole as a page, time against memory.
+// The page of searches (`search --html`): time against memory of the plans that were made in full.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace mw {
 
-// `results` are those of mw.search, in the order of the script's searches.
+// Makes the page. `results`: the results of mw.search, in the order of the script's searches.
 std::string searches_html(const std::string& script, const std::vector<Json>& results);
 
 }  // namespace mw

@@ -1,4 +1,5 @@
-// Makes the rows of bars of a step's timelines: the measured one, rank by rank, and the simulated.
+// Makes the bars of a step's timelines, measured (a row for each rank) and simulated (a row for
+// each stage), and thins curves.
 #include "report/timeline.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@
 namespace mw {
 namespace {
 
-constexpr std::size_t most_bars = 4000;  // of a timeline
+constexpr std::size_t most_bars = 4000;  // most bars of a timeline
 
 double rounded(double milliseconds) {
   return std::round(1e4 * milliseconds) / 1e4;
@@ -44,9 +45,9 @@ TimelineRows by_rank(const std::vector<ActionRow>& actions, bool ranks) {
   return rows;
 }
 
-// The lane of each of a row's works, so that works that go on at once stand one below the other.
+// The lane of each action of a row, so that actions that overlap in time stand one below the other.
 std::vector<std::size_t> lanes_of_row(const std::vector<ActionRow>& actions) {
-  std::vector<double> free;  // when each lane is free again
+  std::vector<double> free;  // the time from which each lane is free
   std::vector<std::size_t> lanes;
   for (const ActionRow& action : actions) {
     std::size_t lane = 0;
@@ -101,7 +102,7 @@ Json timeline_json(const TimelineRows& rows, std::size_t most_rows) {
 Json packed_timeline(const TimelineRows& rows) {
   constexpr std::size_t most_packed = 32000, most_at_once = 32;
   double end = 0;
-  std::size_t longest = 1, deepest = 1;  // deepest: works of a row that go on at once
+  std::size_t longest = 1, deepest = 1;  // most actions of a row; most lanes of a row
   for (const auto& [name, actions] : rows) {
     longest = std::max(longest, actions.size());
     for (const ActionRow& action : actions) end = std::max(end, action.end);
@@ -161,7 +162,7 @@ Json timeline_of_run(const std::string& run_file) {
 
 Curve thinned(const Curve& curve, std::size_t most) {
   if (curve.size() <= most || most < 4) return curve;
-  const std::size_t stretches = (most - 2) / 3;  // each of three points at most
+  const std::size_t stretches = (most - 2) / 3;  // intervals with at most three points each
   std::set<std::size_t> kept{0, curve.size() - 1};
   for (std::size_t s = 0; s < std::max<std::size_t>(1, stretches); ++s) {
     const std::size_t inner = curve.size() - 2, parts = std::max<std::size_t>(1, stretches);

@@ -1,5 +1,5 @@
-// What the page draws over time: steps as rows of bars, which are works of a rank or a stage, and
-// curves with fewer points, in which no spike is lost.
+// Data that pages draw over time: timelines of steps, with a row of bars for the actions of each
+// rank or stage, and curves that are thinned without losing spikes.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,33 @@
 
 namespace mw {
 
-// The rows of a timeline: the name of each, and its works.
+// The rows of a timeline: the name and the actions of each row.
 using TimelineRows = std::vector<std::pair<std::string, std::vector<ActionRow>>>;
 
-// Simulated works as a run file has measured ones.
+// Converts simulated actions to the form of measured ones in a run file.
 std::vector<ActionRow> action_rows(const std::vector<TimedAction>& works);
 
-// { rows: [name], kinds: [name], bars: [[row, kind, label, start, end]] }, in milliseconds; row and
-// kind are indices. At most `most_rows` rows; { left_out = n } where there are more.
+// A timeline as { rows: [name], kinds: [name], bars: [[row, kind, label, start, end]] }, in
+// milliseconds; row and kind are indices. At most `most_rows` rows; `left_out` is the number of
+// further rows.
 Json timeline_json(const TimelineRows& rows, std::size_t most_rows = 32);
 
-// All rows, compact, for a page that draws some of them at a time: { rows, kinds, unit, packed,
-// at_once }. For each row `packed` has four whole numbers of each bar: kind, microbatch (-1: none)
-// plus chunk * 2^16, the gap after the bar before, and its length, these in units of `unit`
-// milliseconds. `at_once`: rows that are drawn together. { left_out = n } where there are more.
+// A timeline in a compact form, for a page that draws some rows at a time: { rows, kinds, unit,
+// packed, at_once }. For each row, `packed` has four integers for each bar: kind; microbatch (-1:
+// none) plus chunk * 2^16; the gap after the bar before; the length. The last two are in units of
+// `unit` milliseconds. `at_once`: number of rows to draw together. `left_out`: number of rows that
+// did not fit.
 Json packed_timeline(const TimelineRows& rows);
 
-// A run file's timeline: { step, seconds, measured, simulated }, the last two by timeline_json() or
-// null; null if it has neither. Never throws: a file that cannot be read has no timeline.
+// A run file's timelines: { step, seconds, measured, simulated }, the last two by timeline_json()
+// or null. Null if there is neither. Never throws: a file that cannot be read has no timeline.
 Json timeline_of_run(const std::string& run_file);
 
 using Curve = std::vector<std::pair<std::int64_t, double>>;  // step and value
 
-// At most `most` (4 or more) of the curve's own points: the first, the last, and the lowest and the
-// highest of each stretch between. Values that are not finite count as points, the first of a
-// stretch stands for those beside it.
+// Thins a curve to at most `most` (4 or more) of its own points: the first and the last, and the
+// lowest and the highest of each interval between. Of the values in an interval that are not
+// finite, the first is kept too.
 Curve thinned(const Curve& curve, std::size_t most);
 
 }  // namespace mw

@@ -12,15 +12,15 @@
 namespace mw {
 namespace {
 
-// Stages beyond which no search goes: orders of more take seconds to make.
+// Most stages that a search tries: orders of more stages take seconds to make.
 constexpr int most_stages = 128;
-// The largest power of two that is tried where none is said. A choice: larger ones leave few to
-// fill a pipeline with, and products are whole long before.
+// The largest microbatch that is tried where the user names none. A choice: larger ones leave few
+// microbatches to fill a pipeline with, and matrix products reach their full rate long before.
 constexpr std::int64_t most_microbatch = 64;
 
 class Enumeration {
  public:
-  // `one`: it ends with the first that is possible.
+  // `one`: the enumeration ends with the first possible candidate.
   Enumeration(const SearchRequest& request, const SearchSpace& space, PartTerms& terms,
               bool one = false)
       : one_(one),
@@ -95,7 +95,8 @@ class Enumeration {
     }
   }
 
-  // Numbers of groups of the data's ranks, each of several times those that are lent.
+  // Numbers of groups of the data ranks that are tried. `times`: the data ranks over those that
+  // experts borrow.
   static std::vector<int> groups_of(const DataSide& side, int times) {
     std::vector<int> list = {1};
     if (side.groups.empty()) return list;
@@ -131,7 +132,7 @@ class Enumeration {
         possible = price(candidate, own / size) || possible;
       }
       if (enough()) return;
-      if (!possible) break;  // a model that refuses these refuses larger ones
+      if (!possible) break;  // a model that refuses this size refuses larger ones
     }
   }
 
@@ -147,7 +148,7 @@ class Enumeration {
     return list;
   }
 
-  // Whether the model allows it.
+  // Prices the candidate under each schedule. Whether the model allows it.
   bool price(SearchCandidate& candidate, std::int64_t microbatches) {
     const bool staged = candidate.stages > 1;
     if (!staged) candidate.stages_side = -1;
@@ -201,7 +202,7 @@ class Enumeration {
     found_.all.push_back(candidate);
   }
 
-  // A schedule of more chunks than there are layers.
+  // Counts a candidate that has more chunks, on all stages together, than the model has layers.
   void pass_over(std::int64_t layers) {
     if (found_.shallow++ == 0 || layers < found_.least_layers) found_.least_layers = layers;
   }
@@ -211,9 +212,9 @@ class Enumeration {
   const SearchSpace& space_;
   PartTerms& terms_;
   UnevenStages stages_;
-  std::vector<const Cluster*> clusters_;   // of each part of the cluster
-  std::vector<CandidateTerms> terms_of_;   // likewise, of the candidate
-  std::vector<UnevenStages::Time> times_;  // likewise
+  std::vector<const Cluster*> clusters_;   // clusters of the parts that the ranks lie on
+  std::vector<CandidateTerms> terms_of_;   // the candidate's terms on each part
+  std::vector<UnevenStages::Time> times_;  // the candidate's times on each part
   const GoesTogether together_;
   const std::int64_t batch_;
   const int layers_;

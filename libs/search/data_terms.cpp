@@ -32,14 +32,14 @@ class Reader {
       }
     }
     terms_.reduce = terms_.reduce.less(terms_.moved_backward);
-    // What is gathered waits for its copy; gradients go while copies come.
+    // A gather waits for its copy from the host, but gradients are sent while copies come.
     terms_.moved_backward += (copied_backward_ + terms_.moved_forward).less(terms_.moved_backward);
     terms_.moved_forward += copied_forward_;
     terms_.own_last = terms_.own_last.less(terms_.own_backward);
-    // Copies go beside the transfers.
+    // Copies go beside the transfers, so only what is longer counts.
     terms_.after += moved_at_end_ + copied_at_end_.less(moved_at_end_);
-    // Gradients are kept as shards, and yet a microbatch reduces none: that is done when a stage
-    // turns to another chunk.
+    // Where gradients are kept as shards and yet no microbatch reduces any, they are reduced when a
+    // stage turns to another chunk.
     terms_.by_chunk = !reduces_ && std::ranges::any_of(program_.buckets, [](const Bucket& b) {
       return b.sharded_state >= ShardedState::gradients;
     });
@@ -119,7 +119,7 @@ class Reader {
     if (made.on_host >= 0 && i.has_bucket() && hides_update(program_.buckets[i.bucket])) {
       terms_.updates += shares_[i.bucket] * seconds;
       terms_.updates_beside_backward = !program_.update_needs_totals;
-    } else {  // what serves no bucket, all of them have a part in
+    } else {  // work that serves no bucket is shared by all buckets
       terms_.after += (i.has_bucket() ? shares_[i.bucket] : all_) * seconds;
     }
     if (i.has_bucket() && !completes_update(program_, i)) copied_at_end_ += copied(i, made);
@@ -161,11 +161,12 @@ class Reader {
   const Program& program_;
   const RankView rank_;
   const std::unique_ptr<RankMachine> device_;
-  std::vector<PerLayer> shares_;  // of each bucket: what of it is of the ends, and of each layer
-  PerLayer all_;                  // the same of all buckets together
-  // Seconds of transfers, and of copies to and from host memory.
+  std::vector<PerLayer> shares_;  // by bucket: shares of its bytes of the ends, and of each layer
+  PerLayer all_;                  // these shares for all buckets together
+  // Seconds of transfers and of copies to and from host memory, at the step's end and in a
+  // microbatch.
   PerLayer moved_at_end_, copied_at_end_, copied_forward_, copied_backward_;
-  bool reduces_ = false;  // gradients, in each microbatch
+  bool reduces_ = false;  // each microbatch reduces gradients
   DataTerms terms_;
 };
 

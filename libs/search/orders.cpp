@@ -1,4 +1,4 @@
-// Makes orders of works for a search, and counts in them what waits and what is held.
+// Makes pipeline orders for a search, and counts what waits and what is held in them.
 #include "search/orders.h"
 
 #include <algorithm>
@@ -11,12 +11,14 @@
 namespace mw {
 namespace {
 
-// Beyond two rounds of the stages an order repeats itself: what fills and empties stays.
+// A smaller number of microbatches to make an order with: beyond two rounds of the stages an order
+// repeats itself, and what fills and empties it stays.
 std::int64_t fewer(int ways, std::int64_t microbatches) {
   return microbatches > 2 * ways ? 2 * ways + microbatches % ways : microbatches;
 }
 
-// That nothing in it points outside; `check` says more and takes longer than all else here.
+// Whether no action of the schedule points outside the order. `check` says more, and takes longer
+// than all else here.
 bool in_bounds(const Schedule& schedule, const ScheduleRequest& order) {
   const int vstages = schedule.vstages();
   if (schedule.microbatches != order.microbatches || vstages != order.stages * order.chunks ||
@@ -34,8 +36,8 @@ double& count(WorkCounts& works, Work work) {
   return works[static_cast<std::size_t>(work)];
 }
 
-// The works on the longest way through the order, where they take so long; none if it waits for
-// ever.
+// The works on the longest way of dependencies through the order, where works take `seconds`;
+// nothing if the order waits for ever.
 std::optional<WorkCounts> longest_way(const Schedule& schedule, const WorkCounts& seconds) {
   struct Reached {
     double time = 0;
@@ -63,7 +65,8 @@ std::optional<WorkCounts> longest_way(const Schedule& schedule, const WorkCounts
 }
 
 // Adds to `most` what a stage holds after each of its works. An entry that another entry equals or
-// exceeds in both numbers is left out. `shares`: of its stage, the share of each virtual stage.
+// exceeds in both numbers is left out. `shares`: layers of each virtual stage over those of an
+// average stage.
 void add_held(const std::vector<Action>& actions, const std::vector<double>& shares,
               std::vector<OrderTerms::Held>& most) {
   const auto covers = [](const OrderTerms::Held& a, const OrderTerms::Held& b) {
@@ -82,7 +85,7 @@ void add_held(const std::vector<Action>& actions, const std::vector<double>& sha
   }
 }
 
-// How often gradients of weights are those of another chunk than before, the first among them.
+// How often a stage turns to the weight gradients of another chunk, the first turn among them.
 int turns_of(const std::vector<Action>& actions) {
   int turns = 0, before = -1;
   for (const Action& action : actions) {
@@ -93,7 +96,7 @@ int turns_of(const std::vector<Action>& actions) {
   return turns;
 }
 
-// What works of each virtual stage take.
+// The times of the works of each virtual stage.
 std::vector<WorkTimes> times_of(const LayerTimes& times, int layers, int vstages) {
   std::vector<WorkTimes> all;
   for (const double own : even_layers(layers, vstages)) {
@@ -152,7 +155,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     return read(schedule, times.layer);
   } catch (const Stopped&) {
     throw;
-  } catch (const Error&) {  // this many microbatches or chunks are none of its
+  } catch (const Error&) {  // the schedule does not take so many microbatches or chunks
     return std::nullopt;
   }
 }

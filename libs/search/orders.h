@@ -1,4 +1,4 @@
-// Orders of works that a search may choose for its stages: what an order adds to the time of one
+// Pipeline orders that a search may choose for its stages: what an order adds to the time of one
 // stage, and how many microbatches a stage holds in it.
 #pragma once
 
@@ -15,28 +15,31 @@
 
 namespace mw {
 
-using WorkCounts = std::array<double, 4>;  // by Work
+// How many works (forward, backward, dgrad, wgrad), by Work.
+using WorkCounts = std::array<double, 4>;
 
 struct OrderTerms {
-  // Microbatches that a stage holds at one time: between forward and backward or dgrad, and between
-  // dgrad and wgrad. A chunk counts as the share that its layers are of an average stage's.
+  // Microbatches that a stage holds at one time: from forward to backward or dgrad (`kept`), and
+  // from dgrad to wgrad (`waiting`). A chunk counts as its layers over those of an average stage.
   struct Held {
     double kept = 0, waiting = 0;
   };
-  // Works of whole stages on the longest ways through the order, on which one waits for the other,
-  // beyond those that a stage has itself: what they take is the bubble.
+  // Works on the longest ways of dependencies through the order, beyond the works of one stage, in
+  // works of whole stages: their seconds are the bubble.
   std::vector<WorkCounts> ways;
-  bool parted = false;  // some backward works are in two parts
-  // What any stage holds, what the last one does, and what the chunk of the loss does: of each, the
-  // moments that no other moment is above in both.
+  bool parted = false;  // some backward works are split into dgrad and wgrad
+  // What any stage holds, what the last stage holds, and what the chunk with the loss holds: of
+  // each, the moments that no other moment exceeds in both numbers.
   std::vector<Held> most, last, loss;
-  double turns = 1;         // how often gradients of another chunk than before come, at most
-  bool holds_all = false;   // as many microbatches as there are: so many times more of more
+  double turns = 1;  // most turns of a stage to the weight gradients of another chunk
+  // A stage holds all microbatches, so that it holds more where there are more.
+  bool holds_all = false;
   bool folded = false;      // the first and the last layer lie on one stage
-  double microbatches = 1;  // that the order was made with
+  double microbatches = 1;  // microbatches that the order was made with
 };
 
-// What a schedule is told of works: of a layer, and of what the last stage has beside its layers.
+// The times of works that a schedule is told: of one layer, and of what the last stage has beside
+// its layers.
 struct LayerTimes {
   WorkTimes layer, ends;
 };
@@ -46,8 +49,9 @@ class SearchOrders {
   SearchOrders(const SearchRequest& request, const SearchSpace& space)
       : request_(request), space_(space) {}
 
-  // Each order is made once; those in which backward is in two parts once for each policy of
-  // recompute, as they follow `times`. Null: the schedule refuses so many stages or microbatches.
+  // The terms of an order. Each is made once; one with dgrad and wgrad apart is made once for each
+  // policy of recompute, as it follows `times`. Null: the schedule refuses so many stages or
+  // microbatches.
   const OrderTerms* find(int stages_side, int ways, std::int64_t microbatches, int policy,
                          const LayerTimes& times);
 
@@ -58,8 +62,8 @@ class SearchOrders {
 
   const SearchRequest& request_;
   const SearchSpace& space_;
-  std::set<int> right_;   // sides of which an order was checked
-  std::set<int> parted_;  // sides whose orders have dgrad and wgrad apart
+  std::set<int> right_;   // indices of SearchSpace::stages of which an order was checked
+  std::set<int> parted_;  // indices of SearchSpace::stages whose orders have dgrad and wgrad apart
   std::map<std::tuple<int, int, std::int64_t, int>, std::optional<OrderTerms>> found_;
 };
 

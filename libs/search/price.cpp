@@ -14,15 +14,15 @@ namespace {
 // waits for its last gradient, and buckets are small against a layer's parameters.
 constexpr double beside_backward = 0.9;
 
-// The part of the model that a stage has.
+// The part of the model that a stage has: its layers, and the model's ends.
 struct StagePart {
   double layers = 0;
-  bool first = false, last = false;  // of the model's ends
+  bool first = false, last = false;  // has the model's first end, its last end
 };
 
-// Seconds of transfers beside works of layers, which take `layer` each: in each of so many runs
-// nothing hides the first one, and of the others what is longer. Transfers of an end of the model
-// are half before its work and half behind it.
+// Seconds of transfers that works of layers, which take `layer` each, do not hide: in each of
+// `runs` runs all of the first transfer, and of the others what is longer than the work. Transfers
+// of an end of the model are half before its work and half behind it.
 double exposed(const PerLayer& moves, double layer, const StagePart& part, double runs) {
   const double longer = std::max(0.0, moves.layer - layer);
   const double end = std::max(0.0, moves.ends / 2 - layer);
@@ -50,7 +50,7 @@ class StepTimes {
         stages_(candidate.stages),
         microbatches_(candidate.microbatches(request.base->request.batch)) {}
 
-  // Seconds of the step, and what of them is the bubble.
+  // Seconds of the step, and those of them that are the bubble.
   std::pair<double, double> run() const {
     if (of_.order == nullptr) {
       const StageSeconds all = stage({layers_, true, true});
@@ -65,7 +65,7 @@ class StepTimes {
     double bubble = 0;
     for (const WorkCounts& way : of_.order->ways)
       bubble = std::max(bubble, std::inner_product(way.begin(), way.end(), seconds.begin(), 0.0));
-    // The last stage, which is slower, is part of it.
+    // A last stage that is slower makes the bubble longer.
     bubble *= 1 + std::max(0.0, last.sum() - most.sum()) / (stages_ * usual.sum());
     const double slowest = std::max(most.sum(), last.sum());
     double sends = 2 * (stages_ * of_.chunks - 1);
@@ -97,7 +97,7 @@ class StepTimes {
     return last;
   }
 
-  // What follows the microbatches; `busy`: seconds of one on the stage that is busiest.
+  // Seconds that follow the microbatches; `busy`: seconds of one microbatch on the busiest stage.
   double end(double busy) const {
     const StagePart part{std::ceil(layers_ / stages_), true, stages_ == 1};
     const double updates = data_.updates.at(part.layers);
@@ -110,9 +110,9 @@ class StepTimes {
     const double last = exposed(data_.reduce, beside_backward * work_.backward.layer, part, 1);
     const double own = data_.own_last.at(part.layers);
     if (!data_.by_chunk || of_.order == nullptr) return seconds + last + own;
-    // Reductions whenever a stage turns to another chunk: those of the last one are waited for; of
-    // each one before, what the works of a turn do not hide.
-    const bool again = of_.order->turns > of_.chunks;  // the more the more microbatches there are
+    // Gradients are reduced whenever a stage turns to another chunk. The last reductions are waited
+    // for; of each earlier one, what the works of a turn do not hide.
+    const bool again = of_.order->turns > of_.chunks;  // more microbatches make more turns
     const double turns = of_.order->turns * (again ? microbatches_ / of_.order->microbatches : 1);
     const double late =
         data_.reduce.layer * part.layers / of_.chunks - microbatches_ * busy / turns;
@@ -165,11 +165,11 @@ void price_memory(const SearchRequest& request, const CandidateTerms& of,
           ? candidate.microbatches(request.base->request.batch) / of.order->microbatches
           : 1;
   const double sent = staged ? of.sent->bytes * static_cast<double>(candidate.microbatch) : 0;
-  // Gradients that are reduced by chunk are there of one chunk and of the one before.
+  // Where gradients are reduced by chunk, those of one chunk and of the one before are held.
   const PerLayer held_data =
       data.by_chunk ? data.pending * std::min(1.0, 2.0 / of.chunks) : data.held;
   const auto weigh = [&](const std::vector<OrderTerms::Held>& held, const StagePart& part) {
-    // A stage with both ends has one copy of what these share.
+    // A stage with both ends of the model has one copy of the parameters that the ends share.
     const double ends =
         std::min(1.0, (part.first ? data.on_first : 0) + (part.last ? data.on_last : 0));
     double acts = 0, hosts = 0, loss = 0;
@@ -193,8 +193,8 @@ void price_memory(const SearchRequest& request, const CandidateTerms& of,
   const double first = weigh(staged ? of.order->most : one, {std::ceil(mean), true, folded});
   const double last = staged ? weigh(of.order->last, {std::floor(mean), folded, true}) : first;
   candidate.bytes += static_cast<double>(request.machine->kept_by_libraries());
-  // Adjacent ranks share a node: those of one stage, or of several, of which the first holds most
-  // and the last least of layers, and what lies between them on a line.
+  // Adjacent ranks share a node: those of one stage, or of several. The first stage holds most and
+  // the last least for its layers; what stages between them hold is taken to lie on a line.
   const double on_node = std::min(request.machine->host().ranks, request.ranks);
   const double stages = std::clamp(on_node * candidate.stages / request.ranks, 1.0,
                                    static_cast<double>(candidate.stages));

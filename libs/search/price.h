@@ -11,11 +11,13 @@
 
 namespace mw {
 
-// A mix: indices into the space's sides, their ways, and how the batch is split. Ways of one: none.
+// A mix: indices into the sides of the SearchSpace, their ways, and how the batch is split. A side
+// of one way is not used.
 struct SearchCandidate {
   std::int64_t microbatch = 1;
-  double seconds = 0, bytes = 0;  // of a step of balanced stages; of the rank that holds most
-  double host = 0;                // bytes in host memory of the node that holds most
+  // Seconds of a step with balanced stages; bytes of the rank that holds most.
+  double seconds = 0, bytes = 0;
+  double host = 0;  // bytes in host memory of the node that holds most
   std::int32_t inner = 0, stages = 1;
   DataWays split;
   std::int16_t data = -1, stages_side = -1, policy = 0;
@@ -24,48 +26,48 @@ struct SearchCandidate {
   double microbatches(std::int64_t batch) const {
     return static_cast<double>(batch / split.ways / microbatch);
   }
-  // What makes it this mix.
+  // All that tells this mix from others.
   auto key() const {
     return std::tuple(inner, data, split.ways, split.groups, stages_side, stages, policy,
                       microbatch);
   }
 };
 
-// What a candidate consists of.
+// The terms from which a candidate is priced.
 struct CandidateTerms {
   const WorkTerms* work = nullptr;
   const DataTerms* data = nullptr;
-  const OrderTerms* order = nullptr;  // null, as `sent`: one stage
+  const OrderTerms* order = nullptr;  // null, like `sent`, where there is one stage
   const SentTerms* sent = nullptr;
   int chunks = 1;
 };
 
-// Into the candidate's seconds, which are those that the cluster takes. Returns the bubble's part.
+// Sets the candidate's seconds on the cluster. Returns the bubble's part of them.
 double price_time(const SearchRequest& request, const Cluster& cluster, const CandidateTerms& of,
                   SearchCandidate& candidate);
-// Into the candidate's bytes, of hosts too.
+// Sets the candidate's bytes, those in host memory too.
 void price_memory(const SearchRequest& request, const CandidateTerms& of,
                   SearchCandidate& candidate);
 
-// All that are possible, priced, in no order. `refused` counts those that are not; `interrupted`:
-// the user stopped it, and these are those so far.
+// All possible candidates, priced, in no order. `refused` counts those that are not possible;
+// `interrupted`: the user stopped the search, and these are the candidates so far.
 struct PricedCandidates {
   std::vector<SearchCandidate> all;
   std::int64_t refused = 0;
-  bool formed = false;             // the strategies can make so many ranks
-  bool divides = false;            // one has a number of the data's ways that divides the batch
-  bool sized = false;              // one has a microbatch that divides what is left of it
-  std::set<std::int64_t> unsized;  // what is left of it where none did
-  // Those passed over as their stages have more chunks than the model layers, and the least layers
-  // with which one would not be.
+  bool formed = false;             // the strategies can form the number of ranks that was asked for
+  bool divides = false;            // a mix has a number of data ways that divides the batch
+  bool sized = false;              // a mix has a microbatch that divides a rank's sequences
+  std::set<std::int64_t> unsized;  // a rank's sequences, where no microbatch divides them
+  // Candidates that were passed over because their stages have more chunks than the model has
+  // layers, and the fewest layers that one of them needs.
   std::int64_t shallow = 0, least_layers = 0;
-  std::set<std::string> passed;  // what else was, for people
-  double pricing_seconds = 0;    // of a core, without making terms
+  std::set<std::string> passed;  // what else was passed over, for people
+  double pricing_seconds = 0;    // core seconds of pricing, without making terms
   bool interrupted = false;
 };
 PricedCandidates price_candidates(const SearchRequest& request, const SearchSpace& space,
                                   PartTerms& terms);
-// Whether there is any. Throws Stopped.
+// Whether any candidate is possible. Throws Stopped.
 bool any_candidate(const SearchRequest& request);
 
 }  // namespace mw

@@ -17,33 +17,35 @@
 namespace mw {
 namespace {
 
-// The closed form's memory is seldom too high by more (docs/search.md has means): what is above the
-// limit by less than `doubted` is planned whole as what is below. What is above by less than
-// `excluded` is planned after these, the least first, as many as `checked`.
+// The closed form seldom overestimates memory by more than `doubted` (docs/search.md has means):
+// candidates that are above the limit by less are planned whole, like those below it. Candidates
+// that are above by less than `excluded` are planned after these, the least first, as many as
+// `checked`.
 constexpr double doubted = 1.1, excluded = 1.25;
 // Predictions err by so much on average (docs/prediction.md): plans whose times differ by less are
 // equally fast, and the simplest of them is recommended.
 constexpr double tied = 1.04;
-// The closed form errs on top of that: by 2 % more, the mean of docs/search.md.
+// Candidates whose times by the closed form differ by less may be tied: the closed form errs by 2 %
+// more, the mean of docs/search.md.
 constexpr double nearly_tied = 1.06;
-// How many plans are made whole beside the fastest is a choice between what a search takes (a
-// plan some 20 ms) and what it may miss. Of those that may be tied with the fastest, the simplest.
+// How many of the simplest mixes that may be tied with the fastest are planned whole. It is a
+// choice between what a search takes (a plan some 20 ms) and what it may miss.
 constexpr std::size_t simple_ones = 8;
-// So many are taken of the edge of memory and time.
+// How many candidates on the edge of memory and time are planned whole.
 constexpr std::size_t of_edge = 8;
-// After Ctrl-C so many are still planned whole, until one fits.
+// How many candidates are still planned whole after Ctrl-C, until one fits.
 constexpr int after_stop = 8;
 
-// What a reader of the plan has to know: its strategies, their options, what else is set, and the
-// kinds of collectives that follow (a sum over data is one, its scatter and gather are two).
+// How much a reader of the plan has to know: its strategies, their options, what else is set, and
+// the kinds of collectives that follow (a sum over data is one, its scatter and gather are two).
 std::size_t complexity(const FoundPlan& found) {
   std::size_t parts = found.predicted.communication.size();
   for (const Json& entry : found.entries) parts += entry.size();
   return parts + (found.recompute == "none" ? 0 : 1) + (found.offload == "none" ? 0 : 1);
 }
 
-// What a plan leaves of a device, by which plans are ranked before their time: those that fill it
-// nearly are ranked as those that leave more.
+// The room that a plan leaves on a device, by which plans are ranked before their time: plans that
+// fill a device nearly are ranked like those that leave more.
 Room ranked_room(const FoundPlan& found) {
   return std::max(found.predicted.room(), Room::nearly_full);
 }
@@ -113,13 +115,14 @@ class MixSearch {
     return space;
   }
 
-  // The share of what there is that it takes, of the smallest device or of a host: which stage lies
-  // on which device, the closed form does not say.
+  // The share of memory that the candidate takes, of the smallest device's or of a host's: the
+  // closed form does not say which stage lies on which device.
   double filled(const SearchCandidate& c) const {
     return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
   }
 
-  // Though the closed form finds it too large, for the largest device too.
+  // Whether the candidate may fit, though it is too large by the closed form, for the largest
+  // device too.
   bool may_fit(const SearchCandidate& c) const {
     return c.bytes <= excluded * most_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
   }
@@ -131,7 +134,7 @@ class MixSearch {
                                   whole_.all().size(), all_.size(), whole_.fitting().size()));
   }
 
-  // Some at even distances in the order of the closed form, to see how far that errs.
+  // Plans candidates at even distances in the order of the closed form, to see how far that errs.
   void check_sample() {
     const auto all = static_cast<std::int64_t>(all_.size());
     const std::int64_t some = std::min<std::int64_t>(request_.sampled, all);
@@ -141,7 +144,7 @@ class MixSearch {
     }
   }
 
-  // How many plans fit with what their software holds beside the program.
+  // How many plans fit together with what the software holds beside the program.
   int with_room() const {
     return static_cast<int>(std::count_if(
         whole_.fitting().begin(), whole_.fitting().end(),
@@ -169,7 +172,7 @@ class MixSearch {
     out_.unconfirmed = static_cast<std::int64_t>(may.size() - some);
     if (!whole_.fitting().empty()) return;
     plan_least([&](const SearchCandidate& c) { return filled(c); });
-    // The host memory may keep some of these out, which is then said.
+    // Host memory may keep some of these plans out, which the message then says.
     if (host_limit_ > 0) plan_least([](const SearchCandidate& c) { return c.bytes; });
   }
 
@@ -183,10 +186,10 @@ class MixSearch {
     for (const SearchCandidate& candidate : list) whole_.plan(candidate);
   }
 
-  // The best of what was priced so far: some are planned whole, until one fits with room. What a
-  // software holds beside the program is expected to be what it holds beside those planned before.
+  // After a stop, plans the best of the candidates that were priced so far, until one fits with
+  // room. What the software holds beside the program is estimated by the plans made before.
   void after_stopping() {
-    forget_stop_request();  // once more ends this too
+    forget_stop_request();  // a second Ctrl-C ends this too
     try {
       int tried = 0;
       for (const SearchCandidate& candidate : all_) {
@@ -208,7 +211,8 @@ class MixSearch {
     if (!out_.best.empty()) out_.why = what_limits(out_.best.front());
   }
 
-  // By how much a driver reports more than the program's own bytes, of the plans made so far.
+  // The highest factor, of the plans made so far, from the program's own bytes to those that a
+  // driver would report.
   double beside() const {
     double most = 1;
     for (const int place : whole_.fitting()) {
@@ -233,7 +237,7 @@ class MixSearch {
     }
     std::sort(near.begin(), near.end());
     using Mix = std::tuple<int, int, int, int, int>;
-    std::set<Mix> taken;  // whatever the microbatch and what is computed again
+    std::set<Mix> taken;  // mixes that were planned, whatever their microbatch and recompute
     for (const auto& [count, one] : near) {
       if (taken.size() >= simple_ones) break;
       const Mix mix{one->inner, one->data, one->split.groups, one->stages, one->stages_side};
@@ -256,8 +260,8 @@ class MixSearch {
     return count;
   }
 
-  // A few of those that no other one beats in both time and memory: by a twentieth of it, or there
-  // would be many that differ in little.
+  // Plans a few of the candidates that no other one beats in both time and memory: by a twentieth
+  // of the memory, or there would be many that differ in little.
   void check_edge() {
     std::vector<SearchCandidate> edge;
     double least = doubted * limit_;
@@ -270,7 +274,8 @@ class MixSearch {
     for (std::size_t i = 0; i < edge.size(); i += each) whole_.plan(edge[i]);
   }
 
-  // Plans the fastest plans that recompute once more, with what each policy fits to the memory.
+  // Plans the fastest plans that recompute once more, with what each policy recomputes to fit the
+  // memory.
   void check_fitted() {
     std::vector<int> places;
     for (const int place : whole_.fitting()) {
@@ -324,8 +329,9 @@ class MixSearch {
     return found;
   }
 
-  // The place of the plan to recommend. Among the plans that are tied with the first, and that no
-  // other beats in both time and memory, it leaves most room, and then has the fewest parts.
+  // The index in `found` of the plan to recommend. Among the plans that are tied with the first,
+  // and that no other beats in both time and memory, it leaves most room, and then has the fewest
+  // parts.
   std::size_t recommended(const std::vector<const FoundPlan*>& found) {
     const double most = tied * found.front()->predicted.step_seconds;
     std::size_t chosen = 0;
@@ -338,7 +344,7 @@ class MixSearch {
       if (one.predicted.step_seconds > most || ranked_room(one) != ranked_room(*found.front()))
         break;
       const std::int64_t peak = one.predicted.fullest().memory.peak;
-      if (peak >= least) continue;  // a plan before it is as fast and needs no more memory
+      if (peak >= least) continue;  // a plan before this one is as fast and needs no more memory
       least = peak;
       if (i > 0 && key(one) < key(*found[chosen])) chosen = i;
     }
@@ -370,7 +376,7 @@ class MixSearch {
     }
   }
 
-  // Why the first one is recommended and not the fastest.
+  // Why the first plan is recommended and not the fastest.
   std::string tie() const {
     if (fastest_ == nullptr) return "";
     return fmt::format(
@@ -382,7 +388,7 @@ class MixSearch {
         what_loses(out_.best.front(), *fastest_, request_.memory));
   }
 
-  // Says which faster plans are not recommended, as they are further over a device's memory.
+  // The text on faster plans that are not recommended, as they are further over a device's memory.
   std::string over() const {
     const FoundPlan* fastest = nullptr;
     int count = 0;
@@ -406,7 +412,7 @@ class MixSearch {
         what_loses(best, *fastest, request_.memory));
   }
 
-  // What a reader would miss: a limit that is none, and what was not looked at.
+  // Notes on a memory limit above what devices have, and on candidates that were not looked at.
   std::string notes() const {
     std::string text;
     const std::int64_t asked = request_.asked_memory, has = request_.machine->most_memory();
@@ -423,7 +429,7 @@ class MixSearch {
     return text;
   }
 
-  // What limits the best one, and what its neighbours lose.
+  // What limits the best plan, and what its neighbours lose.
   std::string why() {
     if (out_.best.empty()) return "";
     const FoundPlan best = out_.best.front();
@@ -450,13 +456,14 @@ class MixSearch {
 
   const SearchRequest& request_;
   const double begun_;
-  // Bytes that the largest and the smallest device may hold; 0: what a host holds is not known.
+  // Bytes that the largest device, the smallest device and the host of a node may hold; a host's 0:
+  // not known.
   const double most_, limit_, host_limit_;
   const SearchSpace space_;
   PartTerms terms_;
   WholePlans whole_;
-  std::vector<SearchCandidate> all_;    // the fastest first
-  const FoundPlan* fastest_ = nullptr;  // where it is not the one recommended
+  std::vector<SearchCandidate> all_;    // all candidates, the fastest first
+  const FoundPlan* fastest_ = nullptr;  // the fastest plan, where another one is recommended
   bool passed_tight_ = false;           // a faster plan than the recommended one leaves less room
   double told_ = seconds_now();
   SearchOutcome out_;

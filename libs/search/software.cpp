@@ -12,7 +12,8 @@
 namespace mw {
 namespace {
 
-// Keeps what the software runs: `lacks` says why it cannot run a value, or nothing.
+// Removes values from a list that the software cannot run: `lacks` says why it cannot run a value,
+// or nothing.
 template <class One, class Lacks>
 void keep(const char* key, std::vector<One>& list, const Lacks& lacks, const SearchRequest& request,
           std::vector<std::string>& left_out) {
@@ -58,7 +59,7 @@ class Resolved {
   std::map<std::string, Json> all_;
 };
 
-// An entry to resolve. Its ways are an example that the strategy takes.
+// An entry whose options are to be resolved. Its ways are an example that the strategy takes.
 Json with(const std::string& name, const Json& options, int ways) {
   Json entry = {{"plugin", name}, {"ways", ways}};
   entry.update(options);

@@ -10,12 +10,12 @@
 
 namespace mw {
 
-// Takes from the request the strategies, schedules and policies that the software lacks, and
-// returns these, a phrase each. Throws Error (search.software) where none of a list is left.
+// Removes from the request the strategies, schedules and policies that the software lacks, and
+// returns one phrase for each. Throws Error (search.software) where nothing is left of a list.
 std::vector<std::string> leave_out(SearchRequest& request);
 
-// Takes from the space the sides with options that the software lacks and notes these in its
-// `left_out`; the other sides are marked with the parts of combinations that they are.
+// Removes from the space the sides with options that the software lacks, and notes these in its
+// `left_out`. Marks the other sides with the combinations' parts that they are (`parts`).
 void leave_out(const SearchRequest& request, SearchSpace& space);
 
 // Whether the stack's software runs a candidate's strategies together.

@@ -14,17 +14,17 @@
 namespace mw {
 namespace {
 
-// Tokens that a rank has of a sequence at least: a choice, as shorter parts are hardly worth their
+// The fewest tokens of a sequence on a rank: a choice, as shorter parts are hardly worth their
 // transfers, and searches stay small.
 constexpr std::int64_t least_tokens = 4096;
-// The chunks that are tried of a schedule that takes any number: beyond 8 what is sent grows and
-// the bubble hardly shrinks. A choice.
+// The numbers of chunks that are tried for a schedule that takes any number. A choice: beyond 8 the
+// transfers grow and the bubble hardly shrinks.
 const std::vector<int> some_chunks = {2, 3, 4, 6, 8};
 
-// One of the plugin path, with a set of options.
+// A strategy on the plugin path with a set of options.
 struct Form {
   std::string name;
-  Json options = Json::object();  // beside the ways
+  Json options = Json::object();  // options other than the ways
 };
 
 struct Forms {
@@ -38,7 +38,8 @@ Json entry_of(const Form& form, int ways) {
   return entry;
 }
 
-// The form, and with each of its switches turned and each value of its first choice, one at a time.
+// The form, and its variants with one change: each switch turned, and each other value of its first
+// choice.
 std::vector<Form> with_options(const SearchRequest& request, const Form& plain) {
   std::vector<Form> forms = {plain};
   bool chosen = false;
@@ -48,7 +49,7 @@ std::vector<Form> with_options(const SearchRequest& request, const Form& plain) 
       values.emplace_back(!option.fallback->get<bool>());
     } else if (option.type == OptionType::choice && !chosen) {
       chosen = true;
-      // One that may be left out has some value then, which is told by what the strategy does.
+      // A choice without a default that is left out is taken to mean its first value.
       for (std::size_t i = option.fallback ? 0 : 1; i < option.choices.size(); ++i)
         if (!option.fallback || *option.fallback != option.choices[i])
           values.emplace_back(option.choices[i]);
@@ -62,8 +63,8 @@ std::vector<Form> with_options(const SearchRequest& request, const Form& plain) 
   return forms;
 }
 
-// The form with one option changed, if the strategy says that to change it back would hold less:
-// what holds more may send less.
+// Variants of the form with one option changed from which, the strategy says, to change it back
+// would hold less: a variant that holds more may send less.
 std::vector<Form> heavier(const SearchRequest& request, const Form& plain) {
   std::vector<Form> forms;
   const auto now = strategy_of(request.source, entry_of(plain, 2));
@@ -90,13 +91,13 @@ std::vector<Form> heavier(const SearchRequest& request, const Form& plain) {
   return forms;
 }
 
-// The form, and what it says that would hold less, of as many ranks; and what of these that lies on
-// devices alone would hold more.
+// The form, its lighter variants of as many ranks, and the heavier variants of those that keep all
+// on devices.
 std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) {
   std::vector<Form> forms = {plain};
   std::vector<Form> on_devices = {plain};
-  std::vector<Json> known;            // options as the strategy has them
-  constexpr std::size_t enough = 16;  // of a stranger's that names more and more of them
+  std::vector<Json> known;            // resolved options of the forms so far
+  constexpr std::size_t enough = 16;  // bounds a plugin that names ever more variants
   for (std::size_t f = 0; f < forms.size() && forms.size() < enough; ++f) {
     const auto made = strategy_of(request.source, entry_of(forms[f], 2));
     if (!made) continue;
@@ -121,8 +122,8 @@ std::vector<Form> with_lighter(const SearchRequest& request, const Form& plain) 
   return forms;
 }
 
-// The option by which it parts the data's ranks into groups: a number with which it asks for one
-// more axis of theirs, which borrows from the first.
+// The option by which the strategy parts the data ranks into groups: a number with which it asks
+// for one more axis of theirs, which borrows from the first. Empty: there is none.
 std::string groups_of(const SearchRequest& request, const Form& form) {
   const Json entry = entry_of(form, 4);
   const auto plain = strategy_of(request.source, entry);
@@ -145,7 +146,7 @@ bool takes_schedule(const SearchRequest& request, const std::string& strategy) {
                      [](const Option& one) { return one.name == "schedule"; });
 }
 
-// That it may have; none of one that takes none.
+// The schedules that the strategy's stages may have; none if it takes no schedule.
 std::vector<std::string> schedules_of(const SearchRequest& request, const std::string& strategy) {
   return takes_schedule(request, strategy) ? request.schedules : std::vector<std::string>{};
 }
@@ -156,7 +157,7 @@ void sort_in(const SearchRequest& request, const std::string& name, Forms& forms
       alone && alone->axes.empty())
     forms.beside.push_back(plain);
   auto made = strategy_of(request.source, entry_of(plain, 2));
-  // One that wants an order of its stages is asked with the first that it takes.
+  // A strategy that needs a schedule is asked with the first one that it takes.
   for (const std::string& schedule : schedules_of(request, name)) {
     if (made) break;
     const int fixed = request.chunks_of(schedule);
@@ -179,7 +180,8 @@ void sort_in(const SearchRequest& request, const std::string& name, Forms& forms
   if (axis.role == Role::sequence) add(forms.sequence, with_options(request, plain));
 }
 
-// Schedules of stages: of one that takes any number of chunks, a few numbers.
+// The sides that split layers, one for each schedule; a schedule that takes any number of chunks
+// has a side for each of a few numbers.
 std::vector<StagesSide> stages_of(const SearchRequest& request, const std::vector<Form>& layers) {
   std::vector<StagesSide> sides;
   for (const Form& form : layers) {

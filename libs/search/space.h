@@ -9,17 +9,18 @@
 
 namespace mw {
 
-// Entries of a plan behind that of the data, in mesh order: those that split sequences, layers'
-// dims and experts, or change how these do.
+// Entries of a plan that follow the data entry, in mesh order: those that split sequences, layers'
+// dims or experts, or change how these are split.
 struct InnerSide {
   std::vector<Json> entries;
-  int ranks = 1;                  // their own
-  int lent = 1;                   // ranks of the data that they borrow
-  int plain = 0;                  // the side without experts, itself if it has none
-  SoftwareRuns::Parts parts = 0;  // its parts of combinations that the software does not run
+  int ranks = 1;  // ranks of the entries' own axes
+  int lent = 1;   // data ranks that the entries borrow
+  int plain = 0;  // index of the same side without experts
+  // Bits of this side in combinations that the software does not run.
+  SoftwareRuns::Parts parts = 0;
 };
 
-// What splits the batch, without its ways.
+// A strategy that splits the batch, without its ways.
 struct DataSide {
   std::string name;
   Json options = Json::object();
@@ -28,25 +29,25 @@ struct DataSide {
 };
 struct DataWays {
   int ways = 1;
-  int groups = 1;  // of equal size
+  int groups = 1;  // groups of equal size
 };
 
-// What splits the layers, without its ways.
+// A strategy that splits the layers into stages, without its ways.
 struct StagesSide {
   std::string name;
-  std::string schedule;  // empty: it takes none
+  std::string schedule;  // name of the schedule; empty: the strategy takes none
   int chunks = 1;
   SoftwareRuns::Parts parts = 0;
 };
 
-// What is computed again, and what goes to host memory.
+// What is recomputed, and what goes to host memory.
 struct SearchPolicy {
   RecomputeChoice recompute;
   OffloadChoice offload;
-  int offload_place = 0;  // of the request's
+  int offload_place = 0;  // index in the request's `offload`
   // The policy chooses what to recompute by the memory that is left, which the closed form cannot
   // price. So it is tried on whole plans alone, in place of the policies of the fastest ones. Where
-  // all policies of a search are such, each is priced by its choice for a few layers.
+  // all policies of a search choose so, each is priced by its choice for a few layers.
   bool later = false;
   // Whether the policy chooses alike for each size of a microbatch. A policy that looks at bytes
   // may not.
@@ -54,8 +55,8 @@ struct SearchPolicy {
 };
 
 struct SearchSpace {
-  std::vector<InnerSide> inner;    // the first is none
-  std::vector<DataSide> data;      // the first holds most
+  std::vector<InnerSide> inner;    // the first side has no entries
+  std::vector<DataSide> data;      // the first side holds most on each rank
   std::vector<StagesSide> stages;  // empty: layers are not split
   std::vector<SearchPolicy> policies;
   std::vector<std::string> passed;    // sides that were passed over, for people

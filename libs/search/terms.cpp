@@ -1,5 +1,4 @@
-// Resolves plans of few layers for a search, and reads off them what microbatches take, hold and
-// send.
+// Makes plans of few layers for a search, and reads off them what microbatches take, hold and send.
 #include "search/terms.h"
 
 #include <fmt/format.h>
@@ -30,10 +29,11 @@ std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json&
 
 namespace {
 
-// Plans of few ranks would have more of what a node's links to its host carry together.
+// The machine with the host links that each of all ranks has: plans of few ranks would get more of
+// what a node's links to its host carry together.
 ClusterMachine shared_by(Cluster cluster, const Stack& stack, int ranks) {
   if (cluster.host_node_link > 0) {
-    const double bytes = cluster.host_link;  // for a second
+    const double bytes = cluster.host_link;  // the bytes of one second
     cluster.host_link =
         bytes / host_copy_seconds(cluster, bytes, std::min(ranks, cluster.node.devices));
     cluster.host_node_link = 0;
@@ -62,8 +62,9 @@ std::shared_ptr<const Model> SearchTerms::model_with(std::int64_t layers) {
   return found->second;
 }
 
-// The fewest layers that the model takes (all that are unlike the others among them), one more, and
-// two more than that: what a layer adds is the difference.
+// Chooses the numbers of layers of the two plans: one more than the fewest that the model takes
+// (all that are unlike the others among them), and two more than that. What a layer adds is the
+// difference.
 void SearchTerms::choose_layers() {
   const std::int64_t all = request_.base->graph->layers;
   std::int64_t fewest = 1;
@@ -85,7 +86,7 @@ std::shared_ptr<const Plan> SearchTerms::made(const PlanRequest& request, const 
     if (plan && problems.empty()) return plan;
   } catch (const Stopped&) {
     throw;
-  } catch (const Error& error) {  // of a strategy's own
+  } catch (const Error& error) {  // a strategy's own error
     problems.add(error);
   }
   if (!refusal_ && !problems.empty()) refusal_ = problems.list().front();
@@ -115,7 +116,7 @@ std::shared_ptr<const Plan> SearchTerms::plan(const Asked& asked) {
   return known->second;
 }
 
-// The inner side alone, with no more of the data's ranks than it borrows.
+// What to ask for the plan of an inner side alone, with no more data ranks than it borrows.
 SearchTerms::Asked SearchTerms::plain(int inner) const {
   Asked asked;
   asked.inner = inner;
@@ -130,7 +131,7 @@ const Terms* SearchTerms::once(std::map<Key, std::optional<Terms>>& known, const
                                const Make& make) {
   auto found = known.find(key);
   if (found == known.end()) {
-    const double begun = cpu_seconds_now() - spent_;  // what is made inside counts once
+    const double begun = cpu_seconds_now() - spent_;  // nested calls count once
     found = known.emplace(key, make()).first;
     spent_ = cpu_seconds_now() - begun;
   }
@@ -147,7 +148,7 @@ const OrderTerms* SearchTerms::order(int stages_side, int ways, std::int64_t mic
 
 namespace {
 
-// How the parameters of a plan lie: what decides what the data's ranks do with them.
+// A text of how a plan's parameters lie, which decides what the data ranks do with them.
 std::string parameters_text(const Plan& plan) {
   const Program& program = plan.programs.front();
   std::string text;
@@ -170,7 +171,7 @@ std::string parameters_text(const Plan& plan) {
 }  // namespace
 
 // The first inner side that leaves each parameter on as many ranks as `inner` does, cut and summed
-// in the same way: data parallelism costs alike on both. -1: a plan with `inner` is refused.
+// in the same way: data parallelism costs the same on both. -1: a plan with `inner` is refused.
 int SearchTerms::alike(int inner) {
   const int* found = once(alike_, inner, [&]() -> std::optional<int> {
     const auto made = plan(plain(inner));
@@ -189,14 +190,14 @@ const DataTerms* SearchTerms::data(int inner, int data, DataWays split) {
               [&] { return made_data(inner, data, split); });
 }
 
-// It is read off the more layers alone: a bucket's parameters say of which layers it is.
+// Read off the plan of more layers alone: a bucket's parameters say to which layers it belongs.
 std::optional<DataTerms> SearchTerms::made_data(int inner, int data, DataWays split) {
   const Asked alone = plain(inner);
   Asked asked = alone;
   asked.data = data;
   asked.ways = split.ways;
   asked.groups = split.groups;
-  // What the plan of the inner side does is in the terms of its microbatches.
+  // What the inner side's plan does by itself is in the terms of its microbatches.
   const DataTerms* less = once(alone_, inner, [&]() -> std::optional<DataTerms> {
     const auto own = plan(alone);
     return own ? std::optional(data_terms(*own, machine_)) : std::nullopt;
@@ -234,7 +235,7 @@ struct Microbatch {
   WorkTimes nominal;
 };
 
-// Seconds of the first microbatch.
+// Times the first microbatch.
 void time_works(const RankView& rank, const Machine& machine, int ranks, Microbatch& found) {
   Pricer pricer(rank, machine, ranks, 1);
   for (const SegmentRun& run : rank.program().timeline) {
@@ -275,8 +276,8 @@ double waiting_bytes(const RankView& rank, const Segment& backward) {
   return bytes;
 }
 
-// What a microbatch holds: of its backward, the part of the loss, that of the layers behind the
-// first and that of the first layer are walked apart.
+// Finds what a microbatch holds. Its backward is walked in three parts: that of the loss, that of
+// the layers behind the first, and that of the first layer.
 void weigh_works(const RankView& rank, const Segment& forward, const Segment& backward,
                  Microbatch& found) {
   LiveSet live;
@@ -346,7 +347,7 @@ std::optional<WorkTerms> SearchTerms::made_work(Asked asked, std::int64_t microb
 }
 
 const SentTerms* SearchTerms::sent(int inner) {
-  inner = space_.inner.at(inner).plain;  // experts leave it as it is
+  inner = space_.inner.at(inner).plain;  // experts do not change what is sent
   return once(sent_, inner, [&] { return made_sent(inner); });
 }
 

@@ -19,75 +19,84 @@
 
 namespace mw {
 
-// What a stage has of the model's ends (embedding, loss), and of each layer.
+// A cost of the model's ends (embedding, loss) and of each layer.
 struct PerLayer {
   double ends = 0, layer = 0;
   double at(double layers) const { return ends + layer * layers; }
   PerLayer operator*(double factor) const { return {ends * factor, layer * factor}; }
   PerLayer operator+(const PerLayer& more) const { return {ends + more.ends, layer + more.layer}; }
   PerLayer& operator+=(const PerLayer& more) { return *this = *this + more; }
-  // Neither below nothing.
+  // The difference, with neither part below 0.
   PerLayer less(const PerLayer& other) const {
     return {std::max(0.0, ends - other.ends), std::max(0.0, layer - other.layer)};
   }
 };
 
-// A microbatch of an inner side under a policy, where one stage has the whole model.
+// The cost of one microbatch for an inner side and a policy, where one stage has the whole model.
 struct WorkTerms {
   PerLayer forward, backward;  // seconds, with the inner side's transfers and waits for copies
-  PerLayer held, waiting;      // bytes from forward to backward or dgrad; from dgrad to wgrad
+  PerLayer held, waiting;      // bytes held from forward to backward or dgrad; from dgrad to wgrad
   PerLayer host;               // bytes in host memory from forward to backward
-  // Bytes that come and go beside these: in the backward of a layer, and where the loss is.
+  // Bytes that come and go besides: in the backward of a layer, and around the loss.
   double in_layer = 0, in_loss = 0;
-  LayerTimes nominal;  // that schedules are told
-  // The share of backward's seconds that make gradients of weights.
+  LayerTimes nominal;  // times that schedules are told
+  // The share of backward's seconds that weight gradients take.
   double weights() const {
     const WorkTimes& layer = nominal.layer;
     return layer.wgrad / std::max(layer.dgrad + layer.wgrad, 1e-300);
   }
 };
 
-// A step of an inner side and a data side, apart from what its microbatches take and hold without a
+// The cost of a step of an inner side with a data side, beyond what its microbatches cost without a
 // data side. Transfers are in seconds, with the copies from host memory that they follow.
 struct DataTerms {
   PerLayer lasting, host;  // bytes of parameters, gradients, optimizer state; those in host memory
-  double on_first = 0.5, on_last = 0.5;  // shares of the ends' by stages; tied: all of both
-  PerLayer held, pending;                // bytes from forward to backward; between microbatches
-  double in_works = 0, in_end = 0;       // bytes that come and go: beside works; at the step's end
-  PerLayer moved_forward, moved_backward;  // parameters and gradients, in each microbatch
-  PerLayer own_forward, own_backward;      // the rank's own work for these
-  PerLayer reduce, own_last;  // gradients in the last microbatch, or whenever a stage turns to
-  bool by_chunk = false;      // another chunk
-  PerLayer after;             // the step's end, with its transfers
-  PerLayer gather_next;       // updated parameters, beside the next step's first forward
-  PerLayer updates;           // by the host beside the last backward, or else beside the forward
+  // Shares of the ends' bytes that the first and the last stage have; tied parameters count in
+  // both.
+  double on_first = 0.5, on_last = 0.5;
+  // Bytes held from forward to backward; bytes held between microbatches.
+  PerLayer held, pending;
+  double in_works = 0, in_end = 0;  // bytes that come and go beside works, and at the step's end
+  // Seconds of transfers of parameters and gradients in each microbatch.
+  PerLayer moved_forward, moved_backward;
+  PerLayer own_forward, own_backward;  // seconds of the rank's own work for these transfers
+  // Seconds of gradients' transfers in the last microbatch or at each turn (by_chunk), and of the
+  // rank's own work for them.
+  PerLayer reduce, own_last;
+  bool by_chunk = false;  // gradients are reduced whenever a stage turns to another chunk
+  PerLayer after;         // seconds of the step's end, with its transfers
+  // Seconds to gather updated parameters beside the next step's first forward.
+  PerLayer gather_next;
+  // Seconds of the host's updates beside the last backward, or else beside the forward.
+  PerLayer updates;
   bool updates_beside_backward = false;
 };
 
 // What a rank sends to the next stage.
 struct SentTerms {
-  double bytes = 0;    // of a sequence
-  bool whole = false;  // each rank of the model's axes has all of it
-  int ranks = 1;       // of the model's axes
+  double bytes = 0;    // bytes for each sequence
+  bool whole = false;  // each rank of the model's axes has all that is sent
+  int ranks = 1;       // ranks of the model's axes
 };
 
-// Each is made once. Null: the strategies or the model refuse it. Not thread-safe. Throws Stopped.
+// Makes the terms of candidates, each once. The functions return null where the strategies or the
+// model refuse. Not thread-safe. Throws Stopped.
 class SearchTerms {
  public:
-  // Seconds are those of a cluster.
+  // The terms' seconds are those on `cluster`.
   SearchTerms(const SearchRequest& request, const SearchSpace& space, const Cluster& cluster);
 
   const WorkTerms* work(int inner, int policy, std::int64_t microbatch);
-  // `data`: an index of the space's, or -1 for none (of one way).
+  // `data`: an index of the space's data sides, or -1 for none (of one way).
   const DataTerms* data(int inner, int data, DataWays split);
   const OrderTerms* order(int stages_side, int ways, std::int64_t microbatches, int policy,
                           const WorkTerms& work);
   const SentTerms* sent(int inner);
 
   std::int64_t plans() const { return plans_; }
-  // Why the first of all plans was refused that were; null: none was.
+  // Why the first refused plan was refused; null: none was.
   const Problem* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
-  // Seconds of a core that making terms has taken so far.
+  // Core seconds that making terms has taken so far.
   double spent() const { return spent_; }
 
  private:
@@ -96,7 +105,8 @@ class SearchTerms {
     std::int64_t microbatch = 1, layers = 0;
     friend auto operator<=>(const Asked&, const Asked&) = default;
   };
-  // Null: refused. `plan` keeps those of the inner side that was asked for last.
+  // The plan, null where it is refused. plan() keeps the plans of the inner side that was asked for
+  // last.
   std::shared_ptr<const Plan> plan(const Asked& asked);
   std::shared_ptr<const Plan> made(const Asked& asked);
   std::shared_ptr<const Plan> made(const PlanRequest& request, const Json& entries);
@@ -112,8 +122,9 @@ class SearchTerms {
 
   const SearchRequest& request_;
   const SearchSpace& space_;
-  const ClusterMachine machine_;          // the links to the host as with all ranks
-  std::array<std::int64_t, 2> layers_{};  // of the plans; equal where no model has fewer
+  const ClusterMachine machine_;  // with the host links that a device has when all ranks share them
+  // Layers of the two plans of few layers; equal where no model has fewer.
+  std::array<std::int64_t, 2> layers_{};
   std::map<std::int64_t, std::shared_ptr<const Model>> models_;
   std::map<Json, StrategyChoice> choices_;
   std::map<Asked, std::shared_ptr<const Plan>> kept_;
@@ -122,7 +133,7 @@ class SearchTerms {
   std::map<int, std::optional<int>> alike_;
   std::map<std::tuple<int, int, std::int64_t>, std::optional<WorkTerms>> work_;
   std::map<std::tuple<int, int, int, int>, std::optional<DataTerms>> data_;
-  std::map<int, std::optional<DataTerms>> alone_;  // of plans of an inner side alone
+  std::map<int, std::optional<DataTerms>> alone_;  // data terms of plans of an inner side alone
   std::map<int, std::optional<SentTerms>> sent_;
   SearchOrders orders_;
   std::int64_t plans_ = 0;
@@ -130,8 +141,8 @@ class SearchTerms {
   double spent_ = 0;
 };
 
-// The terms of each part of the cluster on which a search's ranks lie, as if all devices were so
-// (ClusterParts). Bytes, and orders of works, are those of the first.
+// The terms for each part of the cluster (ClusterParts) on which a search's ranks lie, as if all
+// devices were like that part. Bytes, and orders of works, are those of the first part.
 class PartTerms {
  public:
   PartTerms(const SearchRequest& request, const SearchSpace& space) {
@@ -159,10 +170,10 @@ class PartTerms {
   std::vector<std::unique_ptr<SearchTerms>> all_;
 };
 
-// What the plan's step costs, apart from the work of its microbatches.
+// The terms of the plan's step, apart from the work of its microbatches.
 DataTerms data_terms(const Plan& plan, const ClusterMachine& machine);
 
-// The choices of a plan's entries, each made once.
+// The strategies of a plan's entries. Each entry's strategy is made once and kept in `made`.
 std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json& entries,
                                        std::map<Json, StrategyChoice>& made);
 

@@ -25,13 +25,13 @@ namespace {
 
 constexpr double rounding = 1 + 1e-9;
 
-// Layers that a stage works off in a step, of which one takes so long.
+// How many layers of `layer` seconds a stage does in a step of `step` seconds.
 double layers_in(double step, double layer) {
   return std::floor(step * rounding / layer);
 }
 
-// The shortest step in which stages, each with its seconds of a layer, work off so many. It is a
-// whole number of layers on one of them.
+// The shortest step in which the stages do `layers` layers together; `layer`: each stage's seconds
+// of a layer. It is a whole number of layers on one of the stages.
 double shortest_step(const std::vector<double>& layer, int chunks, int layers) {
   const auto holds = [&](double step) {
     double all = 0;
@@ -44,7 +44,7 @@ double shortest_step(const std::vector<double>& layer, int chunks, int layers) {
   };
   double shortest = std::numeric_limits<double>::infinity();
   for (const double one : layer) {
-    int few = chunks, enough = layers;  // of this stage's layers
+    int few = chunks, enough = layers;  // bounds of this stage's layers
     while (few < enough) {
       const int middle = (few + enough) / 2;
       if (holds(middle * one)) {
@@ -61,7 +61,8 @@ double shortest_step(const std::vector<double>& layer, int chunks, int layers) {
 }  // namespace
 
 double UnevenStages::seconds(int stages, int chunks, const std::vector<Time>& by_part) {
-  // A layer's share of a step whose stages all are so fast. The busiest stage has `even` layers.
+  // For each stage: a layer's share of the step if all stages were as fast as this one. The busiest
+  // stage then has `even` layers.
   const double even = std::ceil(static_cast<double>(layers_) / stages);
   std::vector<double> layer, bubble;
   for (const std::vector<std::size_t>& places : lies(stages)) {
@@ -76,7 +77,7 @@ double UnevenStages::seconds(int stages, int chunks, const std::vector<Time>& by
   const double step = shortest_step(layer, chunks, layers_);
   std::vector<double> own;
   for (const double one : layer) own.push_back(layers_in(step, one));
-  // Where stages could work off more than there is, those with most layers get fewer.
+  // Where stages could do more layers than there are, those with most layers get fewer.
   for (double all = std::accumulate(own.begin(), own.end(), 0.0); all > layers_; --all)
     --*std::ranges::max_element(own);
   return step + std::inner_product(own.begin(), own.end(), bubble.begin(), 0.0);

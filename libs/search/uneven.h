@@ -1,5 +1,5 @@
-// What candidates of a search take where the devices of a cluster are not alike: slow ones, or ones
-// of several kinds.
+// Prices a search's candidates where a cluster's devices are not alike: slow ones, or ones of
+// several kinds.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,19 @@ class UnevenStages {
   // The parts of the cluster on which the ranks lie.
   const std::vector<int>& parts() const { return parts_; }
 
-  // Seconds of a step: the bubble, which goes with what each stage has to do, and the rest, which
-  // goes with what the busiest has.
+  // Seconds of a step: the bubble, which grows with the work of every stage, and the rest, which
+  // grows with that of the busiest.
   struct Time {
     double busiest = 0, bubble = 0;
   };
-  // The step of a plan of so many stages, each of so many chunks, that takes `by_part` if all
-  // devices are as one of these parts. Stages lie one after the other, and each is as fast as the
-  // slowest part that it lies on. Layers are shared out so that the busiest stage has least to do:
-  // a stage has at least one in each chunk.
+  // Seconds of a step of `stages` stages, each of `chunks` chunks. `by_part`: the step's times if
+  // all devices were as one of these parts. Stages lie one after the other, and each is as fast as
+  // the slowest part that it lies on. Layers are shared out so that the busiest stage has least to
+  // do: a stage has at least one in each chunk.
   double seconds(int stages, int chunks, const std::vector<Time>& by_part);
 
  private:
-  // The places in `parts_` of what each stage lies on.
+  // By stage, the indices in `parts_` of the parts that it lies on.
   using Lies = std::vector<std::vector<std::size_t>>;
   const Lies& lies(int stages);
 

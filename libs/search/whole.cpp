@@ -50,7 +50,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   Problems problems;
   try {
     PlanRequest request = request_of(candidate, found.entries);
-    if (candidate.stages > 1) {  // even, which is one plan to make: see balance()
+    if (candidate.stages > 1) {  // even stages, which are one plan to make: see balance()
       const int chunks = space_.stages[candidate.stages_side].chunks;
       request.stage_layers = even_layers(request_.base->graph->layers, candidate.stages * chunks);
     }
@@ -89,7 +89,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   all_.push_back(std::move(found));
   if (all_.back().fits) fitting_.push_back(place);
   if (planned_) planned_();
-  // Even stages say little where devices are not alike.
+  // Even stages say little of a plan where devices are not alike.
   if (request_.machine->uneven()) balance(place);
   return place;
 }
@@ -126,7 +126,7 @@ bool WholePlans::balance(int place) {
 
 namespace {
 
-// No microbatch that was asked for divides what a rank has.
+// Throws the Error for microbatches of which none divides a rank's sequences.
 [[noreturn]] void refuse_sizes(const SearchRequest& request,
                                const std::set<std::int64_t>& sequences) {
   std::vector<std::string> asked, own;
@@ -152,8 +152,8 @@ namespace {
       "nearest: microbatch = " + nearest);
 }
 
-// The numbers of ranks, below and above, of which there is a mix; none if they are further away
-// than is looked.
+// The nearest numbers of ranks, below and above, for which there is a mix; empty if they are
+// further away than `tried`.
 std::string nearest_ranks(const SearchRequest& request) {
   constexpr int tried = 16;
   SearchRequest other = request;
@@ -171,8 +171,8 @@ std::string nearest_ranks(const SearchRequest& request) {
   return text;
 }
 
-// Says of a problem of a plan that the search made what of the search's own table is at fault, if
-// any of it is.
+// The key in the search's own table that a plan's problem belongs to; `otherwise` where it belongs
+// to none.
 std::string key_in_search(const Problem& problem, const std::string& otherwise) {
   return problem.key.empty() || problem.key.starts_with("plan") ? otherwise : problem.key;
 }
@@ -259,7 +259,7 @@ void refuse_whole(const SearchRequest& request, const WholePlans& whole, std::in
                     : "allow more strategies, microbatches or schedules");
   }
   const auto bytes = [](double count) { return format_bytes(count); };
-  limit = static_cast<double>(nearest->predicted.bound());  // of the device that is fullest
+  limit = static_cast<double>(nearest->predicted.bound());  // limit of the fullest device
   const auto peak = static_cast<double>(nearest->predicted.fullest().memory.peak);
   const std::string none =
       fmt::format("none of {} candidates fits {} ranks of {}; the nearest is {}", candidates,
@@ -300,7 +300,7 @@ std::string step_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
 
-// What of the two differs, one change of a kind; 0: several, or none.
+// The number of the kind of change between two candidates; 0: several kinds, or none.
 int change(const SearchCandidate& a, const SearchCandidate& b) {
   const bool split = a.split.ways != b.split.ways;
   const bool schedule = a.stages_side != b.stages_side && a.stages == b.stages;
@@ -375,7 +375,7 @@ std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64
   const std::string what = join(changed);
   if (!other.fits) {
     const std::int64_t peak = other.predicted.fullest().memory.peak;
-    memory = std::min(memory, other.predicted.bound());  // of the device that is fullest
+    memory = std::min(memory, other.predicted.bound());  // limit of the fullest device
     return peak > memory || other.predicted.host_fits()
                ? fmt::format("{}: does not fit, needs {} of {}", what, memory_text(peak),
                              memory_text(memory))
@@ -390,7 +390,7 @@ std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64
 
 std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
                                         const std::vector<SearchCandidate>& all) {
-  std::map<int, SearchCandidate> found;  // `all` has the fastest first
+  std::map<int, SearchCandidate> found;  // by kind of change; `all` has the fastest first
   for (const SearchCandidate& other : all) {
     const int what = change(of, other);
     if (what == 0) continue;
@@ -406,7 +406,7 @@ std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
   return list;
 }
 
-// "optimizer 3 GiB, parameters 1 GiB", the most first.
+// What a rank holds by category, the most first: "optimizer 3 GiB, parameters 1 GiB".
 static std::string held_text(const MemoryForecast& memory) {
   std::vector<std::pair<std::int64_t, std::string>> held;
   for (std::size_t c = 0; c < category_count; ++c) {

@@ -1,4 +1,4 @@
-// The engine's thread: what others of the process ask of it, and its loop.
+// The engine's thread: its loop, and the tasks that other threads of the process give it.
 #include "transport/engine.h"
 
 #include <fmt/format.h>
@@ -17,15 +17,16 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 namespace {
-// A process that fails waits this long for the first one to say what went wrong: what started the
+// After a failure a process waits this long for process 0 to say what went wrong: what started the
 // processes ends all of them as soon as one has failed.
 constexpr auto for_the_first = 5s;
-constexpr auto to_send = 1s;  // and what it has to say itself has this long to get out
+// After a failure, the time in which this process' own messages must get out.
+constexpr auto to_send = 1s;
 }  // namespace
 
 Engine::Engine(const std::function<std::unique_ptr<Link>()>& join) {
   std::promise<void> joined;
-  // Signals are for the threads that know what to do with them.
+  // The engine's thread inherits this mask: it is to handle no signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -126,7 +127,7 @@ void Engine::loop() {
     }
     bell.sleep(seen, patience(idle_since));
   }
-  // Nobody hangs here after a failure: MPI_Finalize waits for all processes, dead ones too.
+  // Only after a good end: MPI_Finalize waits for all processes, dead ones too, and would hang.
   if (well_ && all_clean_ && std::count(gone_.begin(), gone_.end(), 1) == 0) link_->finalize();
 }
 
@@ -138,8 +139,9 @@ bool Engine::pump() {
 
 std::chrono::nanoseconds Engine::patience(Clock::time_point idle_since) const {
   if (ending_ || !queries_.empty()) return 2ms;
-  if (!link_->is_polled()) return 10s;  // whoever has something for this process rings
-  // It must be asked: seldom if nothing is under way, and less and less often if something is.
+  if (!link_->is_polled()) return 10s;  // other processes ring when they have something
+  // A polled link is asked seldom while nothing is under way, and else the less often the longer
+  // nothing moves.
   const bool awaited =
       takers_.load() > 0 || std::any_of(running_.begin(), running_.end(),
                                         [](const auto& round) { return round->is_far(); });

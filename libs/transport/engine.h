@@ -1,6 +1,6 @@
-// The thread of a process that talks to the others: it starts rounds whose members are here, moves
-// their bytes, passes on failures, and sleeps when there is nothing to do. Rank threads hand it
-// rounds and wait for those alone.
+// The engine: the one thread of a process that talks to others. It starts rounds (round.h) whose
+// members here have all arrived, moves their bytes, passes on failures, and sleeps when there is
+// nothing to do. Rank threads hand it rounds and wait for those alone.
 #pragma once
 
 #include <chrono>
@@ -31,14 +31,14 @@ struct Failure {
   std::string reason;
 };
 
-// What is known of a rank when one is missed.
+// Where a rank is, as its process reports it when a collective is late.
 struct Whereabouts {
   int rank = 0;
-  bool here = false;  // in the round in question
+  bool here = false;  // the rank has joined the round in question
   std::string text;   // "last completed … and now waits …"
 };
 
-// The ranks of the run that is under way; called by the engine's thread.
+// The ranks of the run that is under way, as the engine sees them. Called by the engine's thread.
 class Host {
  public:
   virtual ~Host() = default;
@@ -46,28 +46,28 @@ class Host {
   virtual void rank_ended(int rank) = 0;
   virtual bool has_ended(int rank) const = 0;
   virtual std::vector<int> ranks_of(int process) const = 0;
-  // Why no rank goes on, if none does.
+  // The reason why the run was stopped; nullopt while it goes on.
   virtual std::optional<std::string> stopped() const = 0;
   virtual std::vector<Whereabouts> where(std::uint64_t round, const std::vector<int>& ranks) = 0;
-  // Ranks of this process that run and wait for no other one.
+  // Ranks of this process that have not ended and wait for no other rank.
   virtual std::vector<comm::IdleRank> idle() = 0;
 };
 
-// What a message between engines is, its first byte.
+// Kind of a message between engines; its first byte.
 enum class Message : std::uint8_t {
-  arrive,   // all of this process's members of a round are there, and what they called
-  credit,   // more blocks of a round may be sent
+  arrive,   // all members of a round in the sending process have arrived, with their calls
+  credit,   // the receiver may send more blocks of a round
   aborted,  // a rank cannot go on
   ended,    // a rank makes no further calls
-  query,    // where are these ranks?
+  query,    // asks where some ranks are
   answer,
-  posted,   // Carrier::post
+  posted,   // a message of Carrier::post
   goodbye,  // this process will send nothing more
 };
 
 class Engine {
  public:
-  // Joins the processes by its own thread; throws what `join` does.
+  // Starts the thread, which joins the processes by `join`. Throws what `join` throws.
   explicit Engine(const std::function<std::unique_ptr<Link>()>& join);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -78,48 +78,57 @@ class Engine {
   bool together(int a, int b) const { return link_->together(a, b); }
   Link& link() const { return *link_; }
 
-  // One host at a time; the number of a run is the same in all processes.
+  // Begins a run with the ranks of `host`; one run at a time. Returns the run's number, the same in
+  // all processes.
   std::uint32_t begin(Host* host);
-  void leave();  // no more calls of the host once it has returned
+  void leave();  // ends the run; the host is not called any more after it returns
 
-  void submit(std::shared_ptr<Round> round);  // whose members here have all arrived
-  // A member gives up without having waited: the round fails; nobody touches its memory afterwards.
+  // starts a round whose members in this process have all arrived
+  void submit(std::shared_ptr<Round> round);
+  // Fails a round that a member gives up unwaited. Returns when the engine has let go of its
+  // memory.
   void drop(std::shared_ptr<Round> round, const Problem& problem);
-  // A member has waited for `seconds`: asks the missing ones' processes, then fails the round.
+  // A member has waited for `seconds`: asks other processes for the missing ranks, then fails the
+  // round with their answers.
   void late(std::shared_ptr<Round> round, double seconds);
-  // What there is to say of the ranks at which all waiting ends (comm::held_up_by), of all
-  // processes, which are asked for it; takes a second where one does not answer. Not called by the
+  // A text that names the ranks, of any process, at which all waiting ends (comm::held_up_by). Asks
+  // all other processes; takes a second or two where one does not answer. Not to be called by the
   // engine's thread.
   std::string held_up_by(const std::vector<int>& missing);
-  void failed(int rank, const std::string& reason);  // for all other processes
+  void failed(int rank, const std::string& reason);  // tells all processes that a rank has failed
   void ended(int rank);
 
   void post(int to, std::string bytes);
   std::optional<std::string> take(int from, std::chrono::milliseconds timeout);
-  static std::string posted(const std::string& bytes);  // the message that post() sends
+  // the bytes of the message that post() sends
+  static std::string posted(const std::string& bytes);
   void end(bool well) noexcept;
 
  private:
-  struct Early {  // an arrival at a round that is not under way here yet
+  struct Early {  // an `arrive` message for a round that is not under way in this process yet
     std::uint32_t run = 0, handle = 0;
     int process = 0;
     std::vector<comm::Call> calls;
   };
-  // All other processes are asked about a round that is late, or, without one, about ranks that
-  // hold up others.
+  // A question to all other processes: about a round that is late, or, without a round, about ranks
+  // that hold up others.
   struct Query {
     std::shared_ptr<Round> round;
     double seconds = 0;
-    std::vector<int> missing, waiting, asked;  // ranks, ranks, processes that have not answered
-    std::map<int, std::vector<int>> about;     // by process: ranks of the round
-    std::vector<comm::IdleRank> idle;          // of all who have answered
-    std::string text;                          // of the missing ranks
-    std::shared_ptr<std::promise<std::string>> words;  // without a round: held_up_by()
+    // Ranks that are missing, ranks that wait in the round, processes that have not answered.
+    std::vector<int> missing, waiting, asked;
+    // by process: the ranks of the round that it is asked about
+    std::map<int, std::vector<int>> about;
+    std::vector<comm::IdleRank> idle;  // idle ranks of all processes that have answered
+    std::string text;                  // sentences that say where the missing ranks are
+    // without a round: the result of held_up_by()
+    std::shared_ptr<std::promise<std::string>> words;
     std::chrono::steady_clock::time_point until;
 
-    void take(const std::vector<Whereabouts>& where);  // what a process says of its ranks
+    // adds what a process answers about its ranks
+    void take(const std::vector<Whereabouts>& where);
   };
-  struct Heard {  // of a run that has not begun here
+  struct Heard {  // failed and ended ranks of a run that has not begun here
     std::vector<std::pair<int, std::string>> failed;
     std::vector<int> ended;
   };
@@ -129,7 +138,7 @@ class Engine {
   void loop();
   void task(std::function<void()> work);
   bool run_tasks();
-  bool sweep();  // ends rounds that are through
+  bool sweep();  // removes rounds that are over; true if there were any
   bool finished(std::chrono::steady_clock::time_point now);
   std::chrono::nanoseconds patience(std::chrono::steady_clock::time_point idle_since) const;
 
@@ -153,17 +162,18 @@ class Engine {
   void rank_ended(std::uint32_t run, int rank);
   void send_all(const std::string& bytes);
   void fail_all(const std::string& message);
-  std::string title_of(int process) const;  // for the beginning of a sentence
+  std::string title_of(
+      int process) const;  // a process' name with a capital letter, to begin a sentence
 
   std::unique_ptr<Link> link_;
   std::jthread thread_;
   Link::Receiver receiver_;
 
-  // What only the engine's thread touches.
+  // Touched by the engine's thread alone, down to ending_since_.
   Host* host_ = nullptr;
   std::uint32_t run_ = 0, next_handle_ = 0, next_query_ = 0;
   std::vector<std::shared_ptr<Round>> running_;
-  std::vector<std::shared_ptr<Round>> kept_;  // failed, and the link still has their memory
+  std::vector<std::shared_ptr<Round>> kept_;  // failed rounds whose memory the link still uses
   std::unordered_map<std::uint32_t, Round*> by_handle_;
   std::unordered_map<std::uint64_t, Round*> by_id_;
   std::unordered_map<std::uint64_t, std::vector<Early>> early_;
@@ -175,7 +185,7 @@ class Engine {
     const auto p = static_cast<std::size_t>(process);
     return gone_[p] != 0 || left_[p] != 0;
   }
-  std::vector<char> gone_, left_;  // by process: died; said goodbye
+  std::vector<char> gone_, left_;  // by process: whether it died; whether it said goodbye
   bool clean_ = true, all_clean_ = true;
   bool ending_ = false, well_ = false;
   std::chrono::steady_clock::time_point ending_since_;
@@ -186,7 +196,8 @@ class Engine {
   std::mutex inbox_lock_;
   std::condition_variable inbox_news_;
   std::vector<std::deque<std::string>> inbox_;
-  std::vector<std::string> silent_;  // by process: why nothing more comes from it
+  // by process: why no more messages come from it; empty if some may
+  std::vector<std::string> silent_;
   std::atomic<int> takers_{0};
   bool over_ = false;
 };

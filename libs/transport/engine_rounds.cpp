@@ -1,5 +1,5 @@
-// What the engine does with rounds and with what other processes say: arrivals, failures, and
-// the search for who is missing.
+// The engine's work on rounds and on messages of other processes: arrivals, failures, and the
+// search for missing ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace mw {
 namespace comm {
 
-// Their devices are CPUs.
+// Messages leave out a call's device, which is a CPU.
 template <class Pack>
 void members(Pack& pack, Call& call) {
   pack(call.op, call.dtype, call.elements, call.combine, call.root, call.in_splits, call.out_splits,
@@ -127,7 +127,7 @@ void Engine::rank_ended(std::uint32_t run, int rank) {
 
 void Engine::lost(int which, const std::string& why, bool dead) {
   const auto p = static_cast<std::size_t>(which);
-  // What it still had to say is in the ring.
+  // Messages that the process sent before it was lost are still to be read.
   while (link_->receive_last(which, receiver_)) {
   }
   const bool left = left_[p] != 0;
@@ -135,7 +135,7 @@ void Engine::lost(int which, const std::string& why, bool dead) {
   const auto text =
       left ? fmt::format("{} has ended", name) : fmt::format("{} died: {}", name, why);
   if (!left) gone_[p] = 1;
-  if (dead) link_->forget(which);  // one that said goodbye waits for ours
+  if (dead) link_->forget(which);  // a process that said goodbye waits for ours
   {
     const std::lock_guard guard(inbox_lock_);
     if (silent_[p].empty()) silent_[p] = title_of(which) + text.substr(name.size()) + ".";
@@ -144,7 +144,7 @@ void Engine::lost(int which, const std::string& why, bool dead) {
   for (auto& [number, query] : queries_) std::erase(query.asked, which);
   if (host_ == nullptr) return;
   const auto ranks = host_->ranks_of(which);
-  // One that left has ended its ranks, or has said why not.
+  // A process that said goodbye has reported the end of its ranks, or an earlier failure.
   const bool ended =
       (left || !link_->outlasts_runs()) &&
       std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return host_->has_ended(rank); });
@@ -260,7 +260,7 @@ void Engine::ask(const std::shared_ptr<Round>& round, double seconds) {
   }
   query.take(host_->where(round->id, members.ranks_of(process())));
   if (asked.empty() && query.missing.empty()) {
-    // All have come: their bytes are under way. They have as long again.
+    // All members have arrived, their bytes are under way: the round gets the same time again.
     if (std::find(late_once_.begin(), late_once_.end(), round->id) == late_once_.end()) {
       late_once_.push_back(round->id);
       return;
@@ -299,14 +299,14 @@ std::string Engine::held_up_by(const std::vector<int>& missing) {
     query.words = words;
     ask_all(std::move(query));
   });
-  // The engine may be ending.
+  // Not without a limit: an engine that is ending may not answer.
   return found.wait_for(2 * for_answers) == std::future_status::ready ? found.get() : "";
 }
 
-// A process that has not answered is named here unless it has ranks of the round, which the caller
-// names.
+// Names the processes that have not answered, but for those with ranks of the round, which the
+// caller names.
 std::string Engine::held_up_by(const Query& query) const {
-  constexpr int most_named = 4;  // a machine that is lost had many
+  constexpr int most_named = 4;  // a lost machine may have run many
   std::string text;
   int silent = 0;
   for (const int p : query.asked) {
@@ -365,7 +365,8 @@ void Engine::conclude(Query& query) {
     query.missing.insert(query.missing.end(), ranks.begin(), ranks.end());
     query.text += fmt::format(" {} does not answer.", title_of(p));
   }
-  if (query.missing.empty()) {  // they came meanwhile, or say that they have
+  // nobody was reported as missing: take those not reported as waiting
+  if (query.missing.empty()) {
     query.missing = round.members->ranks;
     std::erase_if(query.missing, [&](int rank) {
       return std::find(query.waiting.begin(), query.waiting.end(), rank) != query.waiting.end();

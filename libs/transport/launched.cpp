@@ -17,11 +17,11 @@ struct KnownLauncher {
   const char* processes;
   const char* process;
   const char* communicator;
-  const char* besides;  // is there too; null: nothing else
+  const char* besides;  // another variable that the launcher sets; null: none
 };
 
-// The first that fits: mpirun may itself run under Slurm. A step of srun's has
-// SLURM_STEP_NUM_TASKS; what sbatch runs on the first node has not, though it has SLURM_NTASKS.
+// In order of precedence, as mpirun may itself run under Slurm. srun sets SLURM_STEP_NUM_TASKS for
+// the processes of a step; what sbatch runs on the first node has only SLURM_NTASKS.
 constexpr std::array launchers{
     KnownLauncher{"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpi", nullptr},
     KnownLauncher{"mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "mpi", nullptr},
@@ -30,7 +30,8 @@ constexpr std::array launchers{
     KnownLauncher{"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "mpi", nullptr},
 };
 
-// Launchers whose numbers of processes nothing here can use by themselves.
+// Launchers that are known only to be refused: nothing here can join processes by their variables
+// alone.
 constexpr std::array other_launchers{
     KnownLauncher{"Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", nullptr, nullptr},
     KnownLauncher{"jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", nullptr, nullptr},
@@ -57,7 +58,7 @@ std::string said_by(const KnownLauncher& launcher, const Environment& variable) 
   return said;
 }
 
-// A process that is one of several would train beside the others, into the same files.
+// Throws if this process is one of several: it would train beside the others, into the same files.
 void refuse_one_of_several(const KnownLauncher& launcher, const Environment& variable) {
   const char* size = variable(launcher.processes);
   const auto processes = number(size), process = number(variable(launcher.process));
@@ -82,7 +83,8 @@ std::optional<Launch> launched(const Environment& variable) {
     const auto process = number(variable(launcher.process));
     if (!processes || !process || *process >= *processes) continue;
     if (launcher.besides != nullptr && variable(launcher.besides) == nullptr) continue;
-    if (*processes == 1) continue;  // another launcher may have started it inside
+    // the one process of this launcher may have run another launcher
+    if (*processes == 1) continue;
     if (first && (launcher.by == std::string_view("srun") ||
                   (first->processes == *processes && first->process == *process)))
       continue;  // srun may start another launcher once on each machine

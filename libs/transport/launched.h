@@ -1,4 +1,4 @@
-// Who started this process, as one of how many: what launchers leave in the environment.
+// Reads from the environment which launcher started this process, and as which of how many.
 #pragma once
 
 #include <functional>
@@ -8,22 +8,22 @@
 namespace mw {
 
 struct Launch {
-  std::string by;  // "mpirun", "srun", "torchrun"
+  std::string by;  // the launcher: "mpirun", "srun", "torchrun"
   int processes = 1;
   int process = 0;
-  std::string communicator;  // that connects such processes, unless another one is named
+  std::string communicator;  // the communicator for these processes, unless the user names one
 };
 
 // The value of an environment variable, or null. Tests bring values of their own.
 using Environment = std::function<const char*(const char* name)>;
 const char* own_variable(const char* name);
 
-// Nothing if this process was started alone, as the only one, or by a launcher whose variables do
+// Nullopt if this process was started alone, as the only one, or by a launcher whose variables do
 // not say which of how many processes it is. Throws Error (environment, "launch.address") if two
 // launchers number it differently.
 std::optional<Launch> launched(const Environment& variable = own_variable);
-// For a process that is about to train by itself, as launched() says nothing. Throws Error
-// (environment, "launch.address") if it is one of several all the same.
+// For a process that is about to train alone because launched() returned nothing. Throws Error
+// (environment, "launch.address") if it is one of several after all.
 void refuse_lone_member(const Environment& variable = own_variable);
 
 }  // namespace mw

@@ -59,7 +59,7 @@ bool LinkedWork::wait(std::chrono::milliseconds timeout) {
   const auto state = round_->state();
   source_.ends_waiting(rank_, state == Round::done);
   if (state == Round::failed) {
-    // Nobody of the engine's touches the tensors once it has looked at the failed round.
+    // When drop() returns, the engine has let go of the failed round's tensors.
     source_.engine().drop(round_, {});
     settled_ = true;
     tensors_.clear();

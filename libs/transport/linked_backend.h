@@ -30,7 +30,7 @@ class LinkedWork final : public c10d::Work {
   int rank_;
   std::vector<at::Tensor> tensors_, results_;
   std::chrono::milliseconds timeout_;
-  bool settled_ = false;  // waited for, or given up
+  bool settled_ = false;  // wait() has ended, well or by an error
 };
 
 class LinkedBackend final : public comm::CheckedBackend {

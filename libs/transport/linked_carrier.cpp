@@ -1,4 +1,4 @@
-// The carrier over a link, and what all links have.
+// LinkedCarrier, and what Doorbell, Traffic and Link do for all links.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -44,7 +44,7 @@ void meet_on_devices(const DeviceMeeting& meeting, int rank, const MemberDevice&
     if (patience.over()) late(meeting, rank);
     std::this_thread::sleep_for(look_every);
   }
-  std::map<std::string, int> taken;  // by UUID
+  std::map<std::string, int> taken;  // UUID to the rank on that device
   for (std::size_t m = 0; m < keys.size(); ++m) {
     const std::string said = meeting.store.get_to_str(keys[m]);
     const std::size_t end = said.find('\n');

@@ -1,5 +1,5 @@
-// A round's life: members of this process come together, other processes arrive, the last piece
-// comes, or it fails; and how a member waits for that.
+// The life of a round: members of this process arrive, members of other processes arrive, the last
+// piece comes or the round fails; and how a member waits for the end.
 #include "transport/round.h"
 
 #include <linux/futex.h>
@@ -111,7 +111,8 @@ void Round::set(State state) {
 
 void Round::finish(Scratch& scratch) {
   scratch.give(std::move(scratch_));
-  // Their last reference goes on the member's own thread, where its ledger sees it.
+  // The tensors' last reference then goes on the member's own thread, where its memory ledger sees
+  // it.
   for (auto& arrival : arrivals) arrival.tensors.clear();
   if (!failing_.exchange(true)) set(done);
 }

@@ -1,10 +1,11 @@
 // One collective (or one send and its recv) of ranks that live in several processes, as one of
-// these processes has it: who is there, what goes to and comes from each other process, and what is
-// left to do. The members in this process meet here first; then the engine carries it out.
+// these processes sees it: which members have come, what goes to and comes from each other process,
+// and what is left to do. The members in this process meet here first; then the engine carries it
+// out.
 //
-// A sum is taken in the order of the group's ranks, by one process for each piece of it, of all
-// ranks' own numbers: the same bits on every rank, and the same as among threads of one process,
-// however ranks lie on processes.
+// Each piece of a sum is added up by one process, from all ranks' own numbers in the order of the
+// group's ranks. So every rank gets the same bits, and the same as among threads of one process,
+// whichever processes the ranks live in.
 #pragma once
 
 #include <atomic>
@@ -25,12 +26,13 @@ struct Members {
   std::string axis;
   std::vector<int> ranks;
   std::vector<int> process_of;
-  int process = 0;        // this one
-  std::uint64_t key = 0;  // the same in all processes, and another for another group
+  int process = 0;  // number of this process
+  // hash of the group: the same in all processes, different for other groups
+  std::uint64_t key = 0;
 
-  std::vector<int> of(int process) const;        // indices of the members there
-  std::vector<int> ranks_of(int process) const;  // and their ranks
-  std::vector<int> processes() const;            // in the order of their first members
+  std::vector<int> of(int process) const;        // indices in the group of the process' members
+  std::vector<int> ranks_of(int process) const;  // ranks of the process' members
+  std::vector<int> processes() const;  // each process once, in the order of their first members
 };
 
 struct Arrival {
@@ -38,10 +40,10 @@ struct Arrival {
   comm::Call call;
   std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::vector<at::Tensor> tensors;  // keeps them until nobody touches them
+  std::vector<at::Tensor> tensors;  // kept alive until the round is over
 };
 
-// Memory for parts of sums, used again and again.
+// A pool of buffers into which other processes' inputs to sums are received.
 class Scratch {
  public:
   std::vector<std::byte> take(std::size_t bytes);
@@ -66,38 +68,40 @@ class Round : public Traffic {
   State state() const { return static_cast<State>(state_.load(std::memory_order_seq_cst)); }
   bool is_over() const { return state() == done || state() == failed; }
 
-  // Called under the lock of the source, while the round gathers. The round fails if the calls of
-  // two members of this process do not agree.
+  // Adds a member of this process. Called under the source's lock, while the round gathers. The
+  // round fails if the calls of two members of this process do not agree.
   void arrive(int index, Arrival arrival);
   bool all_here() const { return here_ == own.size(); }
 
-  // By the engine alone, from here on.
+  // The functions from here to finish() are called by the engine alone.
   void lay_out(Scratch& scratch);
-  // What another process says that its members called. Fails the round if it does not agree.
+  // Takes the calls of another process' members. Fails the round if they do not agree with those of
+  // the members here.
   void arrived(Peer& peer, std::uint32_t their_handle, const std::vector<comm::Call>& calls);
-  // A piece of a stream has come whole. Sums up what is complete, and tells how many blocks the
-  // other processes may send more.
+  // A piece of a stream has come whole: sums up blocks whose parts are complete. take_credit() says
+  // how many more blocks other processes may send; credited() takes what another process allows.
   void came(Peer& peer, StreamKind kind);
   int take_credit();
   void credited(Peer& peer, std::int64_t blocks);
   bool complete() const;
   bool is_far() const { return far_; }
-  // All has gone and come: lets go of the members' tensors, then wakes the members.
+  // Called when all has been sent and received: lets go of the members' tensors, then wakes the
+  // members.
   void finish(Scratch& scratch);
-  // The first call counts. Any thread.
+  // Fails the round; only the first call counts. Any thread may call it.
   void fail(const Problem& problem, Cause cause);
   [[noreturn]] void throw_failure() const { comm::throw_failure(problem_, cause_); }
-  // Returns when it has ended, or the time has come.
+  // Returns when the round is over or the deadline has passed.
   void wait_until(std::chrono::steady_clock::time_point deadline);
 
-  std::vector<Arrival> arrivals;  // by index; of members here
-  std::vector<int> own;           // indices of members here
-  std::string describe() const;   // what some member here called
+  std::vector<Arrival> arrivals;  // by index in the group; empty for members elsewhere
+  std::vector<int> own;           // indices in the group of the members in this process
+  std::string describe() const;   // the call of some member in this process, for messages
   int rank(int index) const { return members->ranks[static_cast<std::size_t>(index)]; }
   const Arrival& arrival(int index) const { return arrivals[static_cast<std::size_t>(index)]; }
 
  private:
-  struct Block {  // of a reduction: what one process sums up at a time
+  struct Block {  // the part of a reduction that one process sums up at a time
     int owner = 0;
     comm::Run run;
   };
@@ -106,7 +110,8 @@ class Round : public Traffic {
   void add_block(const Block& block);
   void add_copy(const comm::Run& run);
   void await_parts(Scratch& scratch);
-  std::vector<std::byte*> outputs(const comm::Run& run) const;  // here, where the run begins
+  // where the run begins in the outputs of the members here
+  std::vector<std::byte*> outputs(const comm::Run& run) const;
   void sum(const Block& block, std::size_t number);
   std::byte* part_of(std::size_t block, int contributor) const;
   void set(State state);
@@ -115,10 +120,11 @@ class Round : public Traffic {
   std::size_t here_ = 0;
   comm::Call call_;
   std::int64_t item_ = 1;
-  std::vector<Block> owned_;      // in this process
-  std::size_t summed_ = 0;        // of these
-  std::size_t credit_ = 0;        // given so far, blocks
-  std::vector<int> contributor_;  // by index: place among the members elsewhere; -1: here
+  std::vector<Block> owned_;  // the blocks that this process sums up
+  std::size_t summed_ = 0;    // blocks of owned_ that are summed up
+  std::size_t credit_ = 0;    // blocks that other processes have been allowed to send so far
+  // by index in the group: number among the members elsewhere; -1: here
+  std::vector<int> contributor_;
   std::int64_t block_bytes_ = 0;
   std::vector<std::byte> scratch_;
 

@@ -1,4 +1,4 @@
-// Lays out how the runs of a round go to other processes: the streams, their order, and which
+// Lays out how the data of a round goes to other processes: the streams, their order, and which
 // process sums up each part. Both ends of a stream cut it into the same pieces; each end needs only
 // the calls of its own members for that.
 #include <algorithm>
@@ -9,10 +9,14 @@
 namespace mw::transport {
 namespace {
 
-constexpr std::int64_t most_of_a_piece = std::int64_t{8} << 20;  // far below an int's range
-constexpr std::int64_t block_near = 128 << 10;  // parts of a sum that stay in a core's cache
-constexpr std::int64_t block_far = 1 << 20;     // enough to fill a network while one is summed up
-constexpr std::size_t blocks_ahead = 4;         // that may be sent before the first is summed up
+// bytes of a piece; MPI counts them in an int
+constexpr std::int64_t most_of_a_piece = std::int64_t{8} << 20;
+// Bytes of a block within a machine: its parts stay in a core's cache.
+constexpr std::int64_t block_near = 128 << 10;
+// Bytes of a block between machines: they fill a network while one is summed up.
+constexpr std::int64_t block_far = 1 << 20;
+// Blocks that may be sent before the first one is summed up.
+constexpr std::size_t blocks_ahead = 4;
 
 void add(Stream& stream, std::byte* at, std::int64_t bytes, std::span<std::byte* const> more = {}) {
   for (std::int64_t from = 0; from < bytes; from += most_of_a_piece) {
@@ -83,8 +87,8 @@ void Round::add_copy(const comm::Run& run) {
   }
 }
 
-// The process of the one member that gets it sums up a run; where all get it, each process sums up
-// one part.
+// The process of the one member that gets a sum computes it; where several members get it, each
+// process sums up one part.
 void Round::add_sum(const comm::Run& run) {
   block_bytes_ = far_ ? block_far : block_near;
   const std::int64_t most = block_bytes_ / item_;
@@ -153,7 +157,7 @@ void Round::came(Peer& peer, StreamKind kind) {
          })) {
     sum(owned_[summed_], summed_);
     ++summed_;
-    // Memory for parts is used in turn.
+    // The memory of the summed block's parts is free for a later block.
     for (auto& other : peers) {
       other.out[plain].allowed = std::min(other.out[plain].pieces.size(), summed_);
       other.in[parts].allowed =

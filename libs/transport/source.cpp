@@ -1,5 +1,5 @@
-// Brings a rank's calls together with those of the other ranks of its process, and tells where each
-// rank was when one is missed.
+// Matches a rank's calls with those of the other ranks of its process, and reports where each rank
+// is when one is missing.
 #include "transport/source.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace mw::transport {
 namespace {
 
-// A number that all processes find for the same things, and for other things another one.
+// A hash that is equal in all processes for the same things, and differs for others.
 class Sum {
  public:
   Sum& operator<<(std::uint64_t number) {
@@ -165,7 +165,8 @@ void Source::check_ended(Round& round) {
 
 void Source::abort(int rank, const std::string& reason) {
   rank_failed(rank, reason);
-  // A rank that was stopped passes on what stopped it: its own word could be the first to arrive.
+  // A rank that another's failure has stopped reports that failure: its message could be the first
+  // to reach other processes.
   Failure first;
   {
     const std::lock_guard guard(lock_);
@@ -229,7 +230,7 @@ std::vector<Whereabouts> Source::where(std::uint64_t id, const std::vector<int>&
           one.here = round.arrivals[static_cast<std::size_t>(m)].here;
       }
     } else {
-      // Under way already, or nobody has come to it yet.
+      // The round is under way already, or nobody has come to it yet.
       const auto& now = status_[static_cast<std::size_t>(rank)].now;
       one.here = now && now->id == id;
     }
@@ -257,7 +258,8 @@ void Source::begins_to_wait(int rank, std::shared_ptr<Round> round) {
 void Source::ends_waiting(int rank, bool completed) {
   const std::lock_guard guard(lock_);
   auto& status = status_[static_cast<std::size_t>(rank)];
-  // Where a rank failed stays on record: another that fails at the same moment asks for it.
+  // After a failure `now` is kept: another rank that fails at the same moment reports where this
+  // one is.
   if (completed) status.last = std::exchange(status.now, nullptr);
 }
 

@@ -1,5 +1,5 @@
-// The ranks of one run in this process: where they meet, what each is about, and how they reach
-// those of other processes.
+// The ranks of one run in this process: where they meet for collectives, what each of them waits
+// for, and how they reach ranks of other processes.
 #pragma once
 
 #include <map>
@@ -19,13 +19,13 @@
 
 namespace mw::transport {
 
-// A group as the process has it. Collectives are matched by their order on each rank; a send meets
-// the recv of the same pair and tag, first to first.
+// A group as this process knows it. Collectives are matched by their order on each rank; a send is
+// matched with the recv of the same pair and tag, in order.
 struct Group {
   std::shared_ptr<const Members> members;
   bool far = false;
-  std::vector<std::uint64_t> next;  // by index: number of the next collective
-  // Sends and recvs so far: by sender, receiver, tag and whether they are sends.
+  std::vector<std::uint64_t> next;  // by index in the group: number of the member's next collective
+  // Number of sends and recvs so far, by sender, receiver, tag and whether it counts the sends.
   std::map<std::tuple<int, int, int, bool>, std::uint64_t> pairs;
 };
 
@@ -41,7 +41,7 @@ class Source final : public CommunicatorSource, public Host {
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 
-  // A rank's call becomes part of a round. Throws if the run is over, or the round has failed.
+  // Makes a rank's call part of a round. Throws if the run is over, or the round has failed.
   std::shared_ptr<Round> join(Group& group, int index, Arrival arrival);
   std::shared_ptr<Round> join_pair(Group& group, int index, int peer, int tag, Arrival arrival);
   Engine& engine() { return engine_; }
@@ -50,7 +50,7 @@ class Source final : public CommunicatorSource, public Host {
   void begins_to_wait(int rank, std::shared_ptr<Round> round);
   void ends_waiting(int rank, bool completed);
 
-  // Host, for the engine.
+  // Implements Host, which the engine calls.
   void rank_failed(int rank, const std::string& reason) override;
   void rank_ended(int rank) override;
   bool has_ended(int rank) const override;
@@ -62,18 +62,19 @@ class Source final : public CommunicatorSource, public Host {
  private:
   std::shared_ptr<Round> seat(std::uint64_t id, const std::shared_ptr<const Members>& members,
                               const std::string& name, bool far, int index, Arrival arrival);
-  void check_running() const;               // throws Aborted; under the lock
-  void check_ended(Round& round);           // under the lock
-  std::string whereabouts(int rank) const;  // under the lock
-  // The same, under the lock, for a group whose ranks are all of this process: what the rank did in
-  // such groups comes first.
+  void check_running() const;               // throws Aborted after a failure; needs lock_
+  void check_ended(Round& round);           // needs lock_
+  std::string whereabouts(int rank) const;  // needs lock_
+  // Like whereabouts(), for messages of groups whose ranks are all in this process: what the rank
+  // did in such groups comes first. Needs lock_.
   std::string whereabouts_in_group(int rank) const;
 
   Engine& engine_;
   const std::string name_;
   const std::chrono::milliseconds timeout_;
-  std::vector<int> process_of_;                  // by rank
-  std::unique_ptr<comm::ThreadSource> threads_;  // groups that live here as a whole
+  std::vector<int> process_of_;  // by rank: the process that carries it
+  // connects groups whose ranks are all in this process
+  std::unique_ptr<comm::ThreadSource> threads_;
 
   struct Status {
     std::shared_ptr<Round> now, last;

@@ -1,5 +1,5 @@
 // Finds the processes' meeting place in the launcher's environment, and passes their messages
-// through a TCPStore there; a thread beats each process' pulse.
+// through a TCPStore there. A thread of each process shows the others that it is alive.
 #include "meshwright/store_link.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,8 @@ std::optional<std::uint16_t> port_of(const std::string& text) {
   return static_cast<std::uint16_t>(port);
 }
 
-// The same on all processes of a job, and most likely another one for another job.
+// A port that follows from the job: the same in all its processes, and most likely another one for
+// another job.
 std::uint16_t port_by(const std::string& job) {
   constexpr std::uint16_t first = 20000, count = 10000;
   Fnv1a<std::uint32_t> hash;
@@ -54,7 +55,7 @@ std::uint16_t port_by(const std::string& job) {
   return static_cast<std::uint16_t>(first + hash.value() % count);
 }
 
-// "node[3-5,7],login" -> "node3".
+// The first host of Slurm's list: "node[3-5,7],login" -> "node3".
 std::string first_host(const std::string& list) {
   const std::size_t open = list.find('['), comma = list.find(',');
   if (open == std::string::npos || comma < open) return list.substr(0, comma);
@@ -62,7 +63,7 @@ std::string first_host(const std::string& list) {
   return list.substr(0, open) + list.substr(open + 1, end - open - 1);
 }
 
-// 0 where nothing is said, -1 for what is no number.
+// The number in a text: 0 if it is empty, -1 if it is no number.
 int number(const std::string& text) {
   char* end = nullptr;
   const long value = text.empty() ? 0 : std::strtol(text.c_str(), &end, 10);
@@ -139,16 +140,16 @@ Rendezvous rendezvous(const std::function<const char*(const char*)>& variable) {
 struct StoreLink::State {
   c10::intrusive_ptr<c10d::Store> words, pulse;
   milliseconds timeout{}, patience{};
-  std::vector<std::uint64_t> sent, taken;  // by process
-  std::deque<std::string> own;             // to itself
-  // What is known of a process: its pulse when it was last looked at, and how many looks before
-  // have found the same. Looks are counted, not seconds: who is kept from looking himself misses
-  // nobody.
+  std::vector<std::uint64_t> sent, taken;  // number of messages so far, by process
+  std::deque<std::string> own;             // messages to this process itself
+  // What is known of a process: its pulse at the last look, and how many looks in a row have found
+  // the same pulse. Looks are counted, not seconds: a process that was stopped itself must not take
+  // the others for lost.
   struct Life {
     std::int64_t beats = -1, still = 0;
     bool ended = false;
   };
-  mutable std::mutex mutex;  // of what follows
+  mutable std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::vector<Life> lives;
   bool store_gone = false;
@@ -160,8 +161,8 @@ struct StoreLink::State {
 
 namespace {
 
-// A socket that listens on the loopback address alone, where that is where the processes meet; -1:
-// they meet elsewhere, or there is none to be had. The store itself would listen on all addresses.
+// A socket that listens on the loopback address alone, if the processes meet there; -1: they meet
+// elsewhere, or no socket is to be had. The store by itself would listen on all addresses.
 int listening_on_loopback(const Rendezvous& at) {
   if (at.host != "127.0.0.1" && at.host != "localhost") return -1;
   const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -246,7 +247,7 @@ void StoreLink::State::run(int self) {
     for (std::size_t p = 0; p < seen.size() && !gone; ++p) {
       Life& life = lives[p];
       life.ended = seen[p].ended;
-      // Who has not come yet is waited for, by whoever needs it.
+      // A process that has not come yet has no pulse, and does not count as lost.
       life.still = seen[p].beats != life.beats || seen[p].beats == 0 ? 0 : life.still + 1;
       life.beats = seen[p].beats;
     }
@@ -281,14 +282,14 @@ void StoreLink::post(int to, std::string bytes) {
   const std::uint64_t number = s.sent.at(static_cast<std::size_t>(to))++;
   const std::size_t pieces = bytes.size() / most_bytes_of_value + 1;
   try {
-    // The first piece, which says how many there are, comes last.
+    // The first piece, which says how many there are, is written last: the reader waits for it.
     for (std::size_t piece = pieces; piece-- > 0;) {
       const std::string head = piece == 0 ? std::to_string(pieces) + "\n" : "";
       s.words->set(piece_key(at_.process, to, number, piece),
                    head + bytes.substr(piece * most_bytes_of_value, most_bytes_of_value));
     }
   } catch (const c10::Error&) {
-    // The store is gone, and so is whoever was to read it: take() says so.
+    // The store is gone, and with it whoever was to read the message: take() reports that.
   }
 }
 
@@ -307,10 +308,10 @@ std::optional<std::string> StoreLink::take(int from, Milliseconds timeout) {
     throw Error(Stage::run, "process.lost", "", fmt::format("process {} {}", from, why));
   };
   try {
-    // Asked again and again: the store's own wait says on stderr that it took long.
+    // Polls: the store's own wait says on stderr that it took long.
     Pause pause = shortest_pause;
     for (bool once_more = true; !s.words->check({key(0)});) {
-      // What it posted last is there before it is seen that it ended.
+      // A process posts its last messages before it is seen to have ended: look once more.
       if (lost(from)) {
         if (!std::exchange(once_more, false)) gone("is gone");
         continue;

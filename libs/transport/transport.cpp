@@ -1,5 +1,5 @@
-// A link out of messages: what the author's threads bring is put in line for the engine, and what
-// goes to another process is one message each.
+// A Link over a TransportCarrier: messages that the author's threads bring are queued for the
+// engine; each piece, and each engine's message, goes out as one message.
 #include "meshwright/transport.h"
 
 #include <fmt/format.h>
@@ -16,9 +16,9 @@
 namespace mw {
 namespace transport {
 
-// What stands before a message's own bytes.
+// The header of each message.
 struct MessageHead {
-  bool is_word = true;  // of an engine; else bytes of a stream
+  bool is_word = true;  // a message between engines; false: bytes of a stream
   std::uint32_t handle = 0;
   StreamKind kind = plain;
   std::int64_t bytes = 0;
@@ -38,7 +38,7 @@ class MessageLink final : public Link {
         process_(process),
         gone_(static_cast<std::size_t>(processes), 0) {}
 
-  // By the author's threads: a message, or why there are no more.
+  // Queues a message, or the reason why no more come. Called by the author's threads.
   void came(int from, std::string message, bool gone) {
     {
       const std::lock_guard lock(mutex_);
@@ -46,7 +46,7 @@ class MessageLink final : public Link {
     }
     bell_.ring();
   }
-  // By any thread: nothing waits.
+  // Sends without the engine. Any thread may call it.
   void send_now(int to, const std::string& word) {
     const auto bytes = static_cast<std::int64_t>(word.size());
     carrier_.send(to, pack(MessageHead{.bytes = bytes}) + word);
@@ -62,7 +62,7 @@ class MessageLink final : public Link {
   Doorbell& bell() override { return bell_; }
   void watch(const std::function<void(int)>& /*died*/) override {}  // the author says who is gone
 
-  // A process that cannot be told waits in vain, and says so.
+  // Errors are ignored: a process that misses the message times out, and says so.
   void send(int to, std::string word) override {
     if (gone_[static_cast<std::size_t>(to)] != 0) return;
     try {
@@ -141,7 +141,7 @@ class MessageLink final : public Link {
     Traffic* const traffic = receiver.traffic(head.handle);
     if (traffic == nullptr || traffic->peer_of(entry.from) == nullptr || head.kind > parts) return;
     if (!whole) {
-      // A transport that cuts messages off is not to be read beyond their ends.
+      // The transport has cut the message off: nothing may be read beyond its end.
       return receiver.spoiled(*traffic,
                               {Stage::run, "process.message", "", cut_off(entry.from, bytes, head),
                                "send() and arrived() must have the same bytes"});

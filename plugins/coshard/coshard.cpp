@@ -1,6 +1,6 @@
 // Slices in time (nnScaler's coshard; Lin et al. 2024, OSDI): a rank computes its part of a dim in
-// equal slices, one after the other, so that what neighbouring ops make of it exists for one slice
-// at a time. It takes no ranks and sends nothing.
+// equal slices, one after the other, so that the tensors between neighbouring ops exist for one
+// slice at a time. The strategy takes no ranks and sends nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Whether an op is of this kind, or has such a part between the dots of its name.
+// Whether `name` is the op's kind or one of the parts between the dots of the op's name.
 bool is_called(const mw::Op& op, const std::string& name) {
   return op.kind() == name || ("." + op.name + ".").find("." + name + ".") != std::string::npos;
 }

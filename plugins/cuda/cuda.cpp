@@ -1,6 +1,6 @@
-// NVIDIA's GPUs, by libtorch's CUDA side. The module needs neither that nor CUDA's headers to be
-// built, so that every build has it, says what it lacks, and loads nothing of CUDA's until a run
-// needs it.
+// NVIDIA's GPUs, by libtorch's CUDA library. The module is built without that library and without
+// CUDA's headers, so that every build has it: it says what is missing, and loads nothing of CUDA's
+// until a run needs it.
 #include <ATen/Context.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The driver's interface, whose functions keep their binary form.
+// The driver's library, whose functions have a stable ABI; null if it cannot be loaded.
 void* driver() {
   static void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   return library;
@@ -51,12 +51,13 @@ class Cuda final : public mw::Platform {
                     "--preset cuda, or with CUDA");
   }
 
-  // libtorch advises what to do for builds other than this one.
+  // The reason without libtorch's advice, which is for builds other than this one.
   std::string why_none() const override {
     const std::string text = Platform::why_none();
     const std::size_t advice = std::min(text.find(" Please "), text.find(" Did you "));
     if (advice == std::string::npos) return text;
-    const std::size_t number = text.find("Error ", advice);  // CUDA's, after the advice
+    // CUDA's error number, after the advice
+    const std::size_t number = text.find("Error ", advice);
     return text.substr(0, advice) + (number == std::string::npos ? "" : " " + text.substr(number));
   }
 
@@ -64,7 +65,7 @@ class Cuda final : public mw::Platform {
     return "GPUs need NVIDIA's driver, 580 or newer, which nvidia-smi shows; CPUs need none";
   }
 
-  // Its UUID, as nvidia-smi -L lists it; of a part of a GPU (MIG), that part's.
+  // The GPU's UUID, as nvidia-smi -L lists it; for a part of a GPU (MIG), the UUID of that part.
   std::string id(at::Device device) const override {
     std::array<unsigned char, 16> uuid{};
     int handle = 0;
@@ -97,7 +98,7 @@ class Cuda final : public mw::Platform {
          entry.increment(error)) {
       if (entry->path().filename().string().starts_with("nvidia")) files.push_back(entry->path());
     }
-    driver();  // it finds others of its libraries in its folder
+    driver();  // loads the driver, beside which lie further libraries that it opens later
     return files;
   }
 

@@ -18,13 +18,13 @@ KnownFormat known_format(const std::uint8_t* data, std::int64_t size) {
       {"\x93NUMPY"sv, "a file of numpy (.npy)", tofile},
       {"PK\3\4"sv, "a zip archive, as numpy's .npz and torch.save make", unpack},
       {"\x1f\x8b\x08\0"sv, "packed by gzip", unpack},
-      {"\x1f\x8b\x08\x08"sv, "packed by gzip", unpack},  // with the file's name
+      {"\x1f\x8b\x08\x08"sv, "packed by gzip", unpack},  // a gzip header with the file's name
       {"\x28\xb5\x2f\xfd"sv, "packed by zstd", unpack},
       {"PAR1"sv, "a table of Parquet", tokens},
       {"ARROW1\0\0"sv, "a table of Arrow", tokens},
       {"\x89HDF\r\n\x1a\n"sv, "a file of HDF5", tokens},
       {"GGUF"sv, "weights in GGUF", "name files of tokens"},
-      // The numbers 20240326 to 20240328, 20240522, 20240527 and 20240803.
+      // The magic numbers 20240326 to 20240328, 20240522, 20240527 and 20240803, little-endian.
       {"\xc6\xd7\x34\1"sv, "weights of llm.c", "name files of tokens"},
       {"\xc7\xd7\x34\1"sv, "a state of llm.c, which its tests read", "name files of tokens"},
       {"\xc8\xd7\x34\1"sv, "a tokeniser of llm.c", "name files of tokens"},

@@ -6,9 +6,9 @@
 
 namespace mw {
 
-// What the bytes begin as, and how to make tokens or text of it.
+// A format known by a file's first bytes, and how to make tokens or text of such a file.
 struct KnownFormat {
-  std::string name;  // "a file of numpy (.npy)"; empty: nothing that is known
+  std::string name;  // "a file of numpy (.npy)"; empty: no format that is known
   std::string hint;
 };
 KnownFormat known_format(const std::uint8_t* data, std::int64_t size);

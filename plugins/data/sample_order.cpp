@@ -1,4 +1,4 @@
-// Finds a sample's offset: arithmetic in order, a permutation where it is shuffled.
+// Finds a sample's offset: by arithmetic in sequential order, by a permutation in shuffled order.
 #include "sample_order.h"
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// Which tokens a sample has, of a source that holds so many: as they lie, or shuffled by windows.
+// Which tokens of a source a sample has: those in sequence, or a window of a shuffled order.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,15 @@ class Permutation {
   int half_bits_;
 };
 
-// Refuses a file that two names or two patterns mean, or two links: its tokens would come twice in
-// each epoch.
+// Refuses a file that is given twice, by two names, patterns or links: its tokens would come twice
+// in each epoch.
 class EachFileOnce {
  public:
   void take(const std::filesystem::path& file, Problems& problems);
 
  private:
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::filesystem::path> taken_;  // by inode
+  // by device and inode
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::filesystem::path> taken_;
 };
 
 // With S = sequence and N = tokens of the source's part,
@@ -46,18 +47,18 @@ class SampleOrder {
   static void add_options(Options& options);
   SampleOrder(const Values& values, const DataContext& context);
 
-  // Once it is known how many tokens there are: which of them are the source's. Problems of the
-  // keys `part`, and `path` if there are too few for one sample. `what` holds them: "a.txt".
+  // Says which of `all` tokens `part` selects, once they are counted. Adds problems of the keys
+  // `part`, and `path` if there are too few for one sample. `what` holds the tokens: "a.txt".
   void take(std::int64_t all, const std::string& what, Problems& problems);
   std::int64_t tokens() const { return tokens_; }
-  // Where the first token of sample k is, among all.
+  // The place of sample k's first token among all tokens of the source.
   std::int64_t offset(std::int64_t k, std::int64_t sequence) const;
 
  private:
   bool sequential_;
   std::uint64_t seed_;
   std::int64_t sequence_;
-  Json part_;  // as the script has it; null: all
+  Json part_;  // the option `part` as the script has it; null: all tokens
   std::int64_t first_ = 0, tokens_ = 0;
 };
 

@@ -29,50 +29,53 @@ namespace mw {
 
 namespace fs = std::filesystem;
 
-// How a token lies in a file; little-endian, as all of these writers do.
+// The number type of a file's tokens; little-endian, as llm.c, nanoGPT and Megatron write them.
 struct TokenType {
   int bytes = 2;
   bool has_sign = false;
 };
 
-// What a script says of the tokens of files without a header.
+// What a script says of the token type of files without a header (options dtype, certain).
 struct TokenTypeOption {
-  std::string name;      // "auto": what a file's bytes and the model's ids leave no doubt of
-  bool certain = false;  // nothing that the bytes look like contradicts the name
+  std::string name;      // "auto": told by a file's bytes and the model's vocab
+  bool certain = false;  // the name holds although the bytes look like a wider type
 };
 
 // One file of tokens, one after another; all threads may read it.
 class TokenFile {
  public:
-  // The type of a file without a header may be left out if its name ends in .bin. Throws Error
-  // (options) with the key `path` for what is none of the three, or says of itself what cannot be:
-  // the file, and both numbers; with the key `dtype` if a file's type is in doubt, or another than
-  // is said.
+  // The type of a file without a header may be "auto" if its name ends in .bin. Throws Error
+  // (options): with the key `path` for a file that is neither llm.c's, nor Megatron's, nor bare
+  // tokens, or whose header does not fit its size (with both numbers); with the key `dtype` if the
+  // type is in doubt, or the header says another one.
   TokenFile(const std::filesystem::path& path, const TokenTypeOption& type, std::int64_t vocab);
 
   std::int64_t tokens() const { return tokens_; }
   bool has_header() const { return begin_ > 0 || !index_.empty(); }
   int bytes_of_token() const { return type_.bytes; }
   const std::filesystem::path& path() const { return file_.path(); }
-  const std::filesystem::path& index() const { return index_; }  // Megatron's; empty: it has none
-  // Token i; one that is negative comes out so.
+  // Megatron's index file; empty: none
+  const std::filesystem::path& index() const { return index_; }
+  // Token i; negative if the file's number is.
   std::int64_t at(std::int64_t i) const;
   void check() const { file_.check(); }
   std::uint64_t digest(std::int64_t most) const { return file_.digest(most); }
-  // Types of other widths that the bytes can have, as a script writes them; empty: there is none.
+  // Token types of other widths by which all ids are the model's, as a script writes them; empty:
+  // none.
   std::string other_types(std::int64_t vocab) const;
 
  private:
   void read_llm_c(std::int32_t magic);
   void read_megatron(const std::filesystem::path& index);
-  void check_said(const std::string& type) const;  // of a file whose header says the type
+  void check_said(const std::string& type) const;  // refuses a dtype other than the header's type
   void read_bare(const TokenTypeOption& type, std::int64_t vocab);
   int told_by_bytes(std::int64_t vocab) const;
 
   MappedFile file_;
   std::filesystem::path index_;
   TokenType type_;
-  std::int64_t begin_ = 0, tokens_ = 0;  // byte of the first token
+  // The byte of the first token; the number of tokens.
+  std::int64_t begin_ = 0, tokens_ = 0;
 };
 
 namespace {
@@ -106,7 +109,7 @@ fs::path with_ending(fs::path path, const char* ending) {
   return path.replace_extension(ending);
 }
 
-// The file that holds the tokens: an index names the one beside it.
+// The file that holds the tokens: for a Megatron index (.idx) the .bin file beside it.
 fs::path tokens_of(const fs::path& path) {
   return path.extension() == ".idx" ? with_ending(path, ".bin") : path;
 }
@@ -229,32 +232,32 @@ namespace {
               hint);
 }
 
-// Bytes of a file that are looked at before a rank starts; the others as they are read.
+// Bytes of a file that are looked at before a rank starts; the rest is checked when it is read.
 constexpr std::int64_t most_looked_at = 1 << 16;
-// Fewer numbers than these look like others by chance.
+// With fewer numbers than this a file may look like another type by chance.
 constexpr std::int64_t fewest_to_tell = 64;
-// The vocabulary of a model of bytes: all bytes, and as many special tokens at most.
+// The largest vocab of a byte-level model: all bytes, and as many special tokens at most.
 constexpr std::int64_t most_of_bytes = 512;
 
-// The little-endian number of so many bytes at a place.
+// The little-endian number of `bytes` bytes at the offset `byte`.
 std::uint64_t word_at(const MappedFile& file, std::int64_t byte, int bytes) {
   std::uint64_t word = 0;
   std::memcpy(&word, file.data() + byte, static_cast<std::size_t>(bytes));
   return word;
 }
 
-// What the first bytes are as numbers of so many bytes each.
+// What a file's first bytes look like as numbers of one width.
 struct Looked {
-  bool fit = false;     // they are a whole number of them, all ids of the model
-  bool alike = true;    // all are the same number
-  bool halves = false;  // they are in turn the lower and the upper halves of ids of the model
+  bool fit = false;     // the file is a whole number of them, and all are ids of the model
+  bool alike = true;    // all numbers are equal
+  bool halves = false;  // the numbers are in turn lower and upper halves of wider ids
   std::int64_t count = 0;
 };
 
 Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
   const auto ids = static_cast<std::uint64_t>(vocab);
-  // The most that the upper half of an id is. Where that is not far below what a half can be, a
-  // narrower token may well be so too.
+  // The largest upper half of an id of twice this width. Where it is not far below the range of a
+  // half, tokens of this width may be as small.
   const std::uint64_t most = bytes < 8 ? (ids - 1) >> (8 * bytes) : 0;
   const bool told = bytes < 8 && most < std::uint64_t{1} << (8 * bytes - 6);
   Looked looked;
@@ -267,7 +270,8 @@ Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
     looked.alike = looked.alike && word == word_at(file, 0, bytes);
     low[i % 2] += word <= most ? 1 : 0;
   }
-  // Not all, where some ids are negative. Tokens that are nearly all so low are no halves.
+  // 90 % suffice, as some ids may be negative. If words at even and odd places are all so small,
+  // they are tokens, not halves.
   const auto nearly_all = [&](std::int64_t n) { return 20 * n >= 9 * looked.count; };
   looked.halves =
       told && looked.count >= 2 * fewest_to_tell && nearly_all(low[0]) != nearly_all(low[1]);
@@ -275,8 +279,8 @@ Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
   return looked;
 }
 
-// The types by which all ids in the file are ids of the model, as a script writes them:
-// dtype = "u8" or "u16". Empty: no type fits. Types of `own` bytes are not named.
+// The token types by which all ids looked at are ids of the model, as a script writes them: dtype =
+// "u8" or "u16". Empty: no type fits. Types of `own` bytes are not named.
 std::string types_that_fit(const MappedFile& file, std::int64_t vocab, int own = 0) {
   std::vector<std::string> names;
   for (const auto& [bytes, name] :
@@ -286,7 +290,7 @@ std::string types_that_fit(const MappedFile& file, std::int64_t vocab, int own =
   return names.empty() ? "" : "dtype = " + join_quoted(names, " or ");
 }
 
-// The hint for a file whose type is to be said.
+// The hint for a file whose token type the script has to say.
 std::string say_type(const MappedFile& file, std::int64_t vocab) {
   const std::string types = types_that_fit(file, vocab);
   return types.empty()
@@ -297,7 +301,7 @@ std::string say_type(const MappedFile& file, std::int64_t vocab) {
              : "say the type in which the file was written: " + types;
 }
 
-// Letters, digits, spaces and signs, and none of the bytes that no text has.
+// Whether the first bytes are printable ASCII, tabs and ends of lines only.
 bool looks_like_text(const MappedFile& file) {
   const std::int64_t looked = std::min(file.size(), most_looked_at);
   if (looked < fewest_to_tell) return false;
@@ -308,8 +312,9 @@ bool looks_like_text(const MappedFile& file) {
   return text;
 }
 
-// Whether bytes at even and at odd places are alike, as tokens of one byte are: by the sum of
-// squares of the differences of their counts, which is about the number of different bytes then.
+// Whether bytes at even and at odd places are distributed alike, as tokens of one byte are. Then
+// the sum of (even - odd)^2 / (even + odd) over their counts is about the number of different
+// bytes.
 bool has_bytes_alike(const MappedFile& file) {
   const std::int64_t looked = std::min(file.size(), most_looked_at) / 2 * 2;
   std::array<std::array<double, 2>, 256> counts{};
@@ -326,8 +331,8 @@ bool has_bytes_alike(const MappedFile& file) {
 
 }  // namespace
 
-// The bytes of a token in a file without a header. Wide numbers that are ids of the model
-// throughout are none by chance, unless they are few or the model has very many ids.
+// The bytes of a token in a file without a header. If its numbers of 8 or 4 bytes are all ids of
+// the model, that is no chance, unless they are few or the model has very many ids.
 int TokenFile::told_by_bytes(std::int64_t vocab) const {
   const KnownFormat format = known_format(file_.data(), file_.size());
   file_.check();
@@ -385,9 +390,10 @@ void TokenFile::read_bare(const TokenTypeOption& type, std::int64_t vocab) {
                        type_.bytes),
            "was it cut off? If not, " + say_type(file_, vocab));
   }
-  // Bytes of any kind may be the tokens of a model of bytes: every second one of UTF-16 is 0.
+  // A byte-level model's tokens may be any bytes: every second byte of UTF-16 is 0.
   const bool of_bytes = said && type_.bytes == 1 && vocab <= most_of_bytes;
-  int half = of_bytes ? 2 : type_.bytes;  // of a wider type that the file can have
+  // Bytes of a half of the wider tokens that the file may hold.
+  int half = of_bytes ? 2 : type_.bytes;
   while (half < 8 && (type.certain || !looked_at(file_, half, vocab).halves)) half *= 2;
   if (half < 8) {
     doubt(path(),
@@ -409,20 +415,21 @@ void TokenFile::read_bare(const TokenTypeOption& type, std::int64_t vocab) {
   tokens_ = file_.size() / type_.bytes;
 }
 
-// What is too large for 64 bits with a sign comes out negative.
+// A number that is too large for 64 bits with a sign comes out negative.
 std::int64_t TokenFile::at(std::int64_t i) const {
   const std::uint64_t word = word_at(file_, begin_ + i * type_.bytes, type_.bytes);
   const int above = type_.has_sign ? 64 - 8 * type_.bytes : 0;
   return static_cast<std::int64_t>(word << above) >> above;
 }
 
-// The files' tokens one after another, in the order of the files' names; which a sample has:
-// SampleOrder. An id that the model does not know ends the run, with the file and the place.
+// The files' tokens one after another, by pattern, then by name; SampleOrder says which a sample
+// has. An id that the model does not know ends the run, with the file and the place.
 class ShardSource final : public TokenSource {
  public:
   static Options options();
   ShardSource(const Values& values, const DataContext& context);
-  std::int64_t vocab() const override { return vocab_; }  // the model's: each id is checked
+  // the model's vocab: each id is checked against it
+  std::int64_t vocab() const override { return vocab_; }
   std::int64_t tokens() const override { return order_.tokens(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
@@ -433,14 +440,15 @@ class ShardSource final : public TokenSource {
   void check_first_ids(Problems& problems) const;
 
   std::vector<TokenFile> files_;
-  std::vector<std::int64_t> starts_ = {0};  // number of each file's first token, and of all
+  // place of each file's first token; then the number of all tokens
+  std::vector<std::int64_t> starts_ = {0};
   SampleOrder order_;
   std::int64_t vocab_;
 };
 
 namespace {
 
-// Ids of each file that are looked at before a rank starts; the others as they are read.
+// Ids of each file that are checked before a rank starts; the rest is checked when it is read.
 constexpr std::int64_t looked_at_first = 1 << 16;
 
 [[noreturn]] void cannot_list(const std::string& folder, const std::string& why) {
@@ -448,8 +456,9 @@ constexpr std::int64_t looked_at_first = 1 << 16;
               fmt::format("cannot list the folder {}: {}", folder, why));
 }
 
-// What matches, by name; of an index and its tokens the index. Throws Error (options) if some of
-// the matches cannot be found or may not be read: the run would train on the others alone.
+// Files that match a pattern, by name; of an index and its tokens only the index. Throws Error
+// (options) if some of the matches cannot be found or may not be read: the run would train on the
+// others alone.
 std::vector<fs::path> matches(const std::string& pattern) {
   static thread_local std::pair<std::string, int> unlisted;
   const auto on_error = [](const char* folder, int reason) {
@@ -492,7 +501,7 @@ double expansions(const std::string& pattern) {
   return all;
 }
 
-// The folder's name as a pattern that matches it alone.
+// The folder's name as a pattern that matches this folder alone.
 std::string escaped(const fs::path& folder) {
   std::string text;
   for (const char c : folder.string()) {

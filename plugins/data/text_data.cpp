@@ -21,7 +21,8 @@ namespace mw {
 
 namespace fs = std::filesystem;
 
-// The files' bytes one after another, 256 ids; which a sample has: SampleOrder.
+// The files' bytes one after another as tokens, 256 ids. SampleOrder says which of them a sample
+// has.
 class TextSource final : public TokenSource {
  public:
   static Options options();
@@ -72,7 +73,7 @@ std::vector<SourceFile> TextSource::files() const {
 
 namespace {
 
-// A text that comes with the program is meant by its name: "gcide".
+// Whether `given` can be the name of a text that comes with the program: "gcide".
 bool is_name(const std::string& given) {
   return !given.empty() && given.find_first_of("/.") == std::string::npos;
 }
@@ -81,7 +82,7 @@ fs::path packaged(const std::string& name) {
   return share_folder() / "text" / (name + ".txt");
 }
 
-// The hint where a name is none.
+// The hint for an unknown name: the texts that come with the program.
 std::string names_there(const std::string& name) {
   std::vector<std::string> names;
   std::error_code error;
@@ -94,7 +95,7 @@ std::string names_there(const std::string& name) {
   return "; texts by name: " + join_quoted(names) + (near.empty() ? "" : "; " + near);
 }
 
-// Adds `given`, or if it is a folder its files by name, hidden ones left out.
+// Adds the file `given`, or the files of the folder `given` in order of name, without hidden ones.
 void add_files(const std::string& given, const std::string& key, const DataContext& context,
                std::vector<fs::path>& files, Problems& problems) {
   fs::path path = find_file(given, context.roots);
@@ -113,7 +114,7 @@ void add_files(const std::string& given, const std::string& key, const DataConte
   if (!there && is_name(given)) path = packaged(given);
   if (!fs::exists(path, error)) {
     std::string looked;
-    std::set<std::string> places;  // the script may lie in the working directory
+    std::set<std::string> places;  // each place once: the script may lie in the working directory
     for (const fs::path& root : context.roots) {
       const std::string place = (root / given).lexically_normal().string();
       if (places.insert(place).second) looked += (looked.empty() ? "" : ", ") + place;
@@ -155,7 +156,7 @@ void add_files(const std::string& given, const std::string& key, const DataConte
   }
 }
 
-// Token files and archives are taken for text all too easily: text has no zero bytes.
+// Refuses token files, archives and UTF-16: UTF-8 text has no zero bytes.
 void check_is_text(const MappedFile& file, const fs::path& path, Problems& problems) {
   if (const KnownFormat format = known_format(file.data(), file.size()); !format.name.empty()) {
     problems.add(Stage::options, "file.format", "path",

@@ -20,13 +20,13 @@ using mw::Error;
 using mw::Json;
 using Hook = std::shared_ptr<const mw::ReductionHook>;
 
-// The hooks that a script may name. Kept by what was read of it: each hook is made once.
+// Finds the hooks that a script names. Each name with its options makes one hook.
 class Hooks {
  public:
   explicit Hooks(const mw::Values& values)
       : catalog_(values.catalog()), path_(values.path("hook")), reach_(values.reach()) {}
 
-  // "none", for which it is null; a name; or a table of a name and options: dp.powersgd(2).
+  // `given`: "none", which gives null; a name; or a table of a name and options, dp.powersgd(2).
   // Throws Error (options) for anything else.
   Hook named(const Json& given) {
     if (given == "none") return nullptr;
@@ -55,7 +55,7 @@ class Hooks {
   std::map<Json, Hook> made_;
 };
 
-// The hook, for a bucket that it can reduce.
+// The hook, if it can reduce the bucket; else throws, with the key `hook`.
 Hook fit_for(const Hook& hook, const mw::BucketShape& bucket) {
   if (hook == nullptr) return nullptr;
   try {
@@ -136,7 +136,7 @@ class DataParallel : public mw::Strategy {
         try {
           hook = hooks->named(returned);
         } catch (const Error& error) {
-          // A hook that is there, and that was refused for what is given to it, or was not made.
+          // Rethrown: there is such a hook, but its options were refused or it could not be made.
           if (error.problems().front().code != "option.choice") throw;
           throw Error(
               mw::Stage::plan, "function.result", "hook",

@@ -8,8 +8,7 @@
 
 namespace dp {
 
-// Gradients cast to bf16, summed in fp32 and rounded once by the local backend, cast back: half the
-// bytes of fp32.
+// Sends gradients in bf16, half the bytes of fp32; the local backend sums in fp32 and rounds once.
 class Bf16Hook final : public mw::ReductionHook {
  public:
   bool exact(const mw::BucketShape&) const override { return false; }
@@ -20,11 +19,11 @@ class Bf16Hook final : public mw::ReductionHook {
 
 // PowerSGD (Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient Compression",
 // algorithms 1 and 2): a matrix M of rows x cols is sent as P (rows x rank) and Q (cols x rank), M
-// ~ P Q^T, by one step of subspace iteration that begins at the last step's Q; what is not sent is
+// ~ P Q^T, by one step of subspace iteration that begins at the last step's Q. The error of that is
 // added to the next step's gradient. Parameters with several dims are matrices, cut where rows +
-// cols is least; those that would not become smaller, and vectors, are sent as they are (all of
-// them with `even_if_larger`, but vectors). Keeps a bucket's errors, as large as its matrices, and
-// the Qs. P is all-reduced by start, Q by finish.
+// cols is least. Vectors are sent as they are, and so are matrices that would not become smaller
+// (unless `even_if_larger`). The hook keeps a bucket's errors, as large as its matrices, and the
+// Qs. start() all-reduces P, finish() all-reduces Q.
 class PowerSgdHook final : public mw::ReductionHook {
  public:
   static mw::Options options();

@@ -16,13 +16,14 @@ namespace {
 struct Part {
   std::int64_t offset = 0, elements = 0;      // in the flat gradient
   std::int64_t rows = 0, cols = 0, rank = 0;  // rank 0: sent as it is
-  // Where its own lie in what is sent first (itself, or P), in the Qs, and in the errors.
+  // Offsets in the buffer of the first all-reduce (the elements themselves, or P), of Qs and of
+  // errors.
   std::int64_t sent = 0, q = 0, error = 0;
 };
 
 struct Packing {
   std::vector<Part> parts;
-  std::int64_t sent = 0, q = 0, errors = 0;  // elements in all
+  std::int64_t sent = 0, q = 0, errors = 0;  // total elements of each buffer
 };
 
 Packing packing_of(const mw::BucketShape& bucket, std::int64_t rank, bool even_if_larger) {
@@ -63,7 +64,7 @@ class PowerSgdReduction : public mw::BucketReduction {
       : packing_(std::move(packing)), ways_(ways) {
     if (packing_.errors == 0) return;
     errors_ = at::zeros({packing_.errors}, options);
-    // Every rank begins with the same numbers.
+    // A fixed seed: every rank begins with the same Q.
     const auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{20190531});
     q_ = at::empty({packing_.q}, options);
     q_.copy_(at::randn({packing_.q}, generator, options.device(at::kCPU)));
@@ -119,7 +120,7 @@ class PowerSgdReduction : public mw::BucketReduction {
       at::Tensor m = matrix(p), e = error(p);
       e.copy_(m);
       at::mm_out(m, p_of(p), q_of(p).t());
-      // The ranks' errors add up to what the sum lacks.
+      // With 1 / ways of the product on each rank, the errors add up to what the sum lacks.
       e.sub_(m, 1.0 / ways_);
     }
   }

@@ -1,8 +1,9 @@
 // Expert parallelism: experts live on ep, an axis that borrows the ranks of dp or zero, then cp,
 // then tp, or of those that the script names, so that attention and experts each have a mix of
 // their own over the same ranks (Liu et al. 2025, "MoE Parallel Folding"). Tokens go to their
-// experts and back by all-to-all (Lepikhin et al. 2021, "GShard"), or are gathered and what experts
-// made of them is reduce-scattered. Experts' gradients are sums over the ranks that ep leaves.
+// experts and back by all-to-all (Lepikhin et al. 2021, "GShard"); or tokens are all-gathered and
+// the experts' outputs reduce-scattered. Experts' gradients are summed over the data ranks that ep
+// does not borrow.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,11 +22,12 @@ namespace {
 
 const mw::Dim experts("experts"), scores("scores");
 
-// The roles of the axes that lend their ranks, in this order. The ranks of an axis of data or of
-// the sequence have tokens of their own; those of the model's have them in common.
+// Roles of the axes from which ep borrows ranks, in this order. Ranks of an axis of data or of the
+// sequence each have tokens of their own; ranks of an axis of the model have the same tokens.
 const std::vector<std::string> usual_lenders = {"data", "sequence", "model"};
 
-// Whether it is the start or the wait, as `code` says, of an exchange of rows.
+// Whether the instruction is the start, or the wait, as `code` says, of an all-to-all of sparse
+// rows.
 bool exchange(const mw::Instruction& i, mw::Code code) {
   return i.code == code && i.move.exchanges_rows();
 }
@@ -34,14 +36,15 @@ void spread_exchanges(const mw::Program& program, std::vector<mw::Instruction>& 
   for (std::size_t n = code.size(); n-- > 0;) {
     if (exchange(code[n], mw::Code::wait)) mw::moved(program, code, n, code.size());
   }
-  std::size_t before = 0;  // exchanges go in their order, behind the one that brings their counts
+  // exchanges keep their order, behind the exchange that brings their row counts
+  std::size_t before = 0;
   for (std::size_t n = 0; n < code.size(); ++n) {
     if (exchange(code[n], mw::Code::start)) before = mw::moved(program, code, n, before) + 1;
   }
 }
 
-// Lets what depends on neither go on while rows of sparse tensors are on their way: exchanges begin
-// as soon as what they send is there, and are awaited where what they bring is read.
+// Lets independent ops compute while rows of sparse tensors are on their way: an exchange begins as
+// soon as its input is there, and is awaited where its output is read.
 mw::Pass overlap_exchanges() {
   mw::Pass pass;
   pass.name = "overlap exchanges";
@@ -132,7 +135,8 @@ class ExpertParallel : public mw::Strategy {
       draft.shard_in("experts", "ep", [](const mw::Op&) { return true; });
     } else {
       draft.shard_in("experts", "ep", [=](const mw::Op& op) { return !moves_tokens(op); });
-      // Tokens that the model's ranks have in common are shared out among those that ep borrows.
+      // Tokens that ranks of the model have in common are shared out among those ranks that ep
+      // borrows.
       if (!common.empty()) {
         draft.shard_in(
             "seq", "ep", [=](const mw::Op& op) { return routes(op) || moves_tokens(op); }, common);
@@ -143,13 +147,13 @@ class ExpertParallel : public mw::Strategy {
   }
 
  private:
-  // Works on tokens, before they are with their experts.
+  // Whether the op works on tokens before they are sent to their experts.
   static bool routes(const mw::Op& op) {
     const mw::Dims space = op.space();
     return mw::contains(space, scores) && mw::contains(space, "seq") && op.kind() != "admit";
   }
 
-  // A name that the plan does not know would be left out in silence.
+  // Refuses lenders that the plan does not have, which would else be left out in silence.
   bool has_lenders(mw::Draft& draft) const {
     std::vector<std::string> known;
     for (const mw::Axis& axis : draft.mesh().axes()) {
@@ -167,8 +171,8 @@ class ExpertParallel : public mw::Strategy {
     return all;
   }
 
-  // What is gathered and reduced over all ranks of an axis bears its name, whoever asked for it.
-  // The model's ranks have all tokens already.
+  // Notes axes all of whose ranks ep has: its all-gathers and reduce-scatters are listed under
+  // their names. Not axes of the model, whose ranks have all tokens already.
   void note_names(mw::Draft& draft) const {
     const std::vector<int>& atoms = draft.mesh().axis("ep").atoms;
     std::vector<std::string> whole;
@@ -187,7 +191,7 @@ class ExpertParallel : public mw::Strategy {
                     ways_, fmt::join(whole, ", ")));
   }
 
-  // What ep borrows of axes whose ranks have the same tokens.
+  // The atoms that ep borrows from axes whose ranks have the same tokens.
   static std::vector<int> in_common(const mw::Mesh& mesh) {
     std::vector<int> atoms = mesh.axis("ep").atoms;
     for (const mw::Role role : {mw::Role::data, mw::Role::sequence}) {
@@ -200,7 +204,7 @@ class ExpertParallel : public mw::Strategy {
     return atoms;
   }
 
-  // Whether each of the ranks that have tokens in common can get some of the sequence.
+  // Whether the sequence is long enough for all ranks that have tokens in common to get a part.
   bool shares_out(mw::Draft& draft, const std::vector<int>& common) const {
     const mw::Mesh& mesh = draft.mesh();
     std::int64_t parts = mesh.ways(common);
@@ -216,7 +220,7 @@ class ExpertParallel : public mw::Strategy {
 
   int ways_;
   std::vector<std::string> lenders_;
-  bool named_ = false;  // by the script
+  bool named_ = false;  // the script names the lenders
   bool gathers_, overlap_;
   double imbalance_;
 };

@@ -10,7 +10,7 @@
 namespace mw {
 namespace {
 
-// The weights' options of ops with linears: bias, std.
+// Adds the options that ops with linears have for their weights: bias, std.
 void add_weight_options(Options& options) {
   options.boolean("bias", "with biases, of zeros at first").fallback(false);
   options.number("std", "of the initial weights").at_least(0).fallback(normal_weights.std);
@@ -20,8 +20,8 @@ Init weights_of(const Values& values) {
   return {Init::Kind::normal, values.number("std")};
 }
 
-// "layers.3.q" + ".weight", or the checkpoint's name that the option `hf` gives, whose "{}" is the
-// number of the layer.
+// The weight's name in a checkpoint that the option `hf` gives, whose "{}" is the layer's number;
+// empty: the parameter's own name.
 HfName hf_of(const Values& values, const Builder& b) {
   HfName hf;
   if (!values.has("hf")) return hf;
@@ -31,7 +31,7 @@ HfName hf_of(const Values& values, const Builder& b) {
   return hf;
 }
 
-// A dim's name, or a list of names, under the key; empty if it is left out.
+// The dims that the option `key` names by a text or a list of texts; empty if it is left out.
 Dims dims_of(const Values& values, const char* key) {
   Dims dims;
   if (!values.has(key)) return dims;
@@ -48,7 +48,7 @@ Dims dims_of(const Values& values, const char* key) {
   return dims;
 }
 
-// x with rotary positions, by a table that the model has once.
+// Turns x by rotary positions, with a table that the model makes once.
 int with_rope(Builder& b, const std::string& name, int x, double theta, RopePairs pairs) {
   const Dim width = b.dims(x).back();
   const std::string key =

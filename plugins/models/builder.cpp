@@ -12,7 +12,8 @@
 namespace mw {
 namespace {
 
-// `why` is asked only where it does not fit: most of a graph's time would else go into words.
+// Throws Error (options, "model.dims") unless it fits. `why` is asked only then: a graph's time
+// would else go into messages.
 template <class Why>
 void require(bool fits, const std::string& name, const Why& why, const char* hint = "") {
   if (!fits) throw Error(Stage::options, "model.dims", "", name + ": " + why(), hint);

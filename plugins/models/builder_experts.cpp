@@ -29,7 +29,7 @@ class EvenOut final : public ElementOp {
 
 }  // namespace
 
-// Choices of a sequence that an expert takes.
+// How many choices of a sequence an expert takes at most.
 std::int64_t Builder::room(const ExpertOptions& options) const {
   const auto choices = static_cast<double>(graph.size("seq") * options.top);
   const double even = choices / static_cast<double>(graph.size("experts"));
@@ -45,7 +45,7 @@ void Builder::expert_dims(std::int64_t experts, const ExpertOptions& options, Di
   dim("load", 2, true, {}, "what the balancing loss sums of each expert");
   dim(width, size, false, {}, "width of an expert");
   double share = static_cast<double>(options.top) / static_cast<double>(experts);
-  if (options.capacity) {  // choices that are admitted at most
+  if (options.capacity) {  // only this part of the choices is admitted
     const auto choices = static_cast<double>(graph.size("seq") * options.top);
     const double admitted = static_cast<double>(room(options)) * static_cast<double>(experts);
     share *= std::min(1.0, admitted / choices);
@@ -78,7 +78,8 @@ void Builder::balance(const std::string& prefix, int logits, int picks,
              top = static_cast<double>(options.top),
              length = static_cast<double>(graph.size("seq"));
   if (options.balance == ExpertOptions::Balance::aux && options.aux_weight > 0) {
-    // alpha E / (k S) sum_i f_i sum_t P_i / S of a sequence, over the step's sequences.
+    // The balancing loss: alpha E / (k S) sum_i f_i sum_t P_i / S, the mean over a step's
+    // sequences.
     const double factor = options.aux_weight * experts / (top * length * length);
     const std::int64_t sequences = tokens_per_step_ / graph.size("seq");
     const std::string name = prefix + ".balance";

@@ -12,7 +12,7 @@ bool says_head_dim(const Values& values) {
 }
 
 bool is_usual_head_dim(const Json& values) {
-  if (values.contains("kv_lora_rank")) return false;  // where it has no meaning
+  if (values.contains("kv_lora_rank")) return false;  // head_dim has no meaning in latent attention
   const std::int64_t width = values["head_dim"].get<std::int64_t>();
   const std::int64_t heads = values.value("heads", std::int64_t{0});
   return width == 0 || (heads > 0 && width * heads == values.value("hidden", std::int64_t{0}));

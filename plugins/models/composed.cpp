@@ -1,5 +1,5 @@
-// The model of mw.model: a script's block, recorded as data once for each layer, is played into a
-// builder whenever a graph is wanted. No rank calls the script.
+// The model of mw.model: a script's block is recorded as data once for each layer, and the record
+// is played into a builder whenever a graph is wanted. No rank calls the script.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,25 +20,25 @@ namespace {
 const std::set<std::string> reserved{"batch", "seq", "keys", "stat", "scores", "top", "load"};
 const std::set<std::string> even_dims{"hidden", "heads", "kv_heads", "head_dim", "experts"};
 
-// Which output of which recorded op; op 0 is what the block is given.
+// An output of a recorded op; op 0 is the input of the block.
 struct Ref {
   std::size_t op = 0, output = 0;
 };
 
 struct Recorded {
   std::shared_ptr<const BlockOp> op;
-  std::string kind, name;  // name: as the script says, or empty
+  std::string kind, name;  // name: given by the script, or empty
   std::vector<Ref> inputs;
-  std::string place;  // "script.lua:12"
+  std::string place;  // the line of the script: "script.lua:12"
 };
 
-// What a function of the script did with the value that it was given.
+// The ops that a function of the script called, and what it returned.
 struct Part {
-  std::string key;  // "block"
+  std::string key;  // the option that has the function: "block"
   std::vector<Recorded> ops;
   std::optional<Ref> result;
   std::string got, place;
-  Json table;  // as it was recorded, without places
+  Json table;  // the record of the function, without places
 };
 
 struct DimChoice {
@@ -52,7 +52,7 @@ struct DimChoice {
   throw Error(Problem{Stage::options, code, key, std::move(message), std::move(hint), place});
 }
 
-// Which of `ops` recorded ops a record names; nothing if that is not what it holds.
+// Reads a reference to an output of one of `ops` recorded ops; nullopt if `json` is none.
 std::optional<Ref> ref_of(const Json& json, std::size_t ops) {
   if (!json.is_array() || json.size() != 2) return std::nullopt;
   const auto op = whole_number(json[0]), output = whole_number(json[1]);
@@ -112,7 +112,7 @@ class Composed final : public Model {
   }
 
   Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
-    // The first finds what the ops make once for the model, before its layers.
+    // `first` finds the values that ops make once (make_once); `b` makes these before its layers.
     Builder first(name(), batch, sequence, tokens), b(name(), batch, sequence, tokens);
     compose(first, nullptr);
     compose(b, &first);
@@ -166,7 +166,8 @@ class Composed final : public Model {
                did_you_mean(dims_.at(of).like, names()));
       }
       if (even_dims.count(of) > 0) dim.even = true;
-      if (of != name) dim.like = of;  // the end of the chain: rules follow one link
+      // the last of a chain of likes: strategies' rules follow one link
+      if (of != name) dim.like = of;
     }
     declared_ = names();
     const auto fill = [&](const char* name, std::int64_t size) {
@@ -190,7 +191,7 @@ class Composed final : public Model {
     return all;
   }
 
-  // A part is what the script's function records, or, in place of the function, what it recorded.
+  // Reads what the script's function records for a layer, or a record that was given in its place.
   Part part(const char* key, int layer) const {
     const Json& given = values_.at(key);
     Json record = given;
@@ -215,7 +216,7 @@ class Composed final : public Model {
     return part;
   }
 
-  // What an earlier op made, or 0, the value that the block is given.
+  // Reads a reference to an output of an earlier op, or to op 0, the input of the block.
   static Ref ref(const Json& json, const std::vector<Recorded>& ops, const std::string& key) {
     const std::optional<Ref> found = ref_of(json, ops.size());
     const int outputs = !found || found->op == 0 ? 1 : ops[found->op - 1].op->outputs();
@@ -255,7 +256,7 @@ class Composed final : public Model {
     std::shared_ptr<const BlockOp>& known = made_[one.kind + json_text(given)];
     if (known == nullptr) known = make_op(one, given, key);
     one.op = known;
-    // mw.model's values have checked it; a record may be written by hand.
+    // A script's calls were checked when they were recorded; a record may be written by hand.
     if (one.inputs.size() != known->inputs().size()) bad_record(json, key);
     return one;
   }
@@ -380,7 +381,7 @@ class Composed final : public Model {
     }
   }
 
-  // "layer 3: " in a layer.
+  // "layer 3: " in a layer, else "", for messages.
   static std::string where(const Builder& b) {
     if (b.layer < 0 || b.layer >= b.graph.layers) return "";
     return fmt::format("layer {}: ", b.layer);
@@ -388,11 +389,11 @@ class Composed final : public Model {
 
   const Values values_;
   std::map<std::string, DimChoice> dims_;
-  std::vector<std::string> declared_;  // by the script
+  std::vector<std::string> declared_;  // the dims that the script gives
   int layers_ = 0;
   std::vector<Part> blocks_;
   std::optional<Part> embed_, head_;
-  mutable std::map<std::string, std::shared_ptr<const BlockOp>> made_;  // by kind and options
+  mutable std::map<std::string, std::shared_ptr<const BlockOp>> made_;  // ops by kind and options
 };
 
 }  // namespace

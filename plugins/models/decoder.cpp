@@ -76,7 +76,8 @@ Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
   if (is_latent(values)) set_latent_dims(values);
 }
 
-// Attention over a window is split into tiles of queries (ops/blocks.h), each priced by itself.
+// Refuses too many tiles: attention over a window is cut into tiles of queries (ops/blocks.h), each
+// priced by itself.
 void Decoder::check_window(std::int64_t sequence) const {
   constexpr std::int64_t tile = 512, most_tiles = 1 << 22;
   if (window_ == 0) return;

@@ -1,4 +1,4 @@
-// The parts of Llama's decoder that other kinds take over: RMSNorm before each block, rotary
+// The parts of Llama's decoder that other model kinds take over: RMSNorm before each block, rotary
 // positions, grouped key heads, SwiGLU, no bias [Touvron et al. 2023].
 #pragma once
 
@@ -11,38 +11,41 @@
 
 namespace mw {
 
-// Options of the decoder's own: layers, hidden, heads, kv_heads, ffn, vocab, tied,
-// rope_theta, norm_eps.
+// Adds the decoder's options: layers, hidden, heads, kv_heads, head_dim, ffn, vocab, tied,
+// rope_theta, window, norm_eps, attention.
 void add_decoder_options(Options& options);
-// Latent attention instead of grouped: q_lora_rank, kv_lora_rank, qk_nope_head_dim,
-// qk_rope_head_dim, v_head_dim, the names of DeepSeek's configuration. For kinds that want it,
-// after the decoder's own.
+// Adds latent attention's options, in place of grouped attention's: q_lora_rank, kv_lora_rank,
+// qk_nope_head_dim, qk_rope_head_dim, v_head_dim, the names of DeepSeek's configuration. For kinds
+// that want it, after add_decoder_options().
 void add_latent_options(Options& options);
 bool is_latent(const Values& values);
 void check_latent(const Values& values, Problems& problems);
-// Checks heads and the width of one, or those of latent attention.
+// Checks the number and the width of heads, or the options of latent attention.
 void check_decoder(const Values& values, Problems& problems);
 
-// What config.json says of the decoder, whatever stands between its layers' norms: sizes, heads,
-// rotary positions, tied or not.
+// The keys of config.json that all Llama-like decoders share, whatever their feed-forward part:
+// sizes, heads, rotary positions, tied or not.
 HfConfig hf_decoder(const Values& values, std::int64_t sequence);
-// Adds what config.json says of latent attention.
+// Adds the keys of config.json for latent attention.
 void add_hf_latent(const Values& values, HfConfig& config);
-// Sets the architecture of a mixture of experts, with attention of either kind, and adds its keys.
+// Sets the architecture of a decoder with experts, with grouped or latent attention, and adds its
+// keys.
 void hf_experts(const Values& values, HfConfig& config);
 
 class Decoder {
  public:
-  // The last three are Model::build's.
+  // The arguments after `values` are Model::build's.
   Decoder(std::string family, const Values& values, std::int64_t batch, std::int64_t sequence,
           std::int64_t tokens_per_step);
 
   int embed();
-  // The parts of layer `b.layer`: x plus attention to it; a norm; x plus `branch`.
+  // The parts of layer `b.layer`: x plus its attention; the norm before the feed-forward part; x
+  // plus `branch`.
   int attention(int x);
   int mlp_norm(int x);
   int mlp_add(int x, int branch);
-  // gate, up and down of a width's dim; parameters under `name`, `hf`.
+  // The feed-forward part (gate, up, down) of this width; `name`, `hf`: what its parameters' names
+  // begin with.
   int swiglu_block(const std::string& name, const std::string& hf, int h, Dim width);
   void head_and_loss(int x);
   std::string name() const;  // "layers.3"

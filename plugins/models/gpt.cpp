@@ -81,7 +81,8 @@ class Gpt final : public Model, public HfModel {
         b.parameter("positions.weight", {"positions", "hidden"}, normal_weights, {"wpe.weight"});
     int x = b.embedding("embedding", embedding);
     x = b.add_positions("add_positions", x, learned);
-    // Projections into the residual stream start smaller, by the number of those that add to it.
+    // Projections into the residual stream start with smaller weights, by the square root of their
+    // number, two in a layer.
     const Init residual{Init::Kind::normal, normal_weights.std / std::sqrt(2.0 * layers)};
     const bool unfused = is_unfused(values);
     for (b.layer = 0; b.layer < layers; ++b.layer) x = layer(b, x, residual, eps, unfused);

@@ -1,4 +1,4 @@
-// What config.json says of Llama-like decoders, of latent attention and of experts.
+// The keys of config.json for Llama-like decoders, for latent attention and for experts.
 #include <fmt/format.h>
 
 #include "decoder.h"
@@ -7,7 +7,8 @@ namespace mw {
 
 namespace {
 
-// The defaults of the configuration classes of transformers 5.23, but for those that shapes show.
+// Defaults of the configuration classes of transformers 5.23, without those that tensors' shapes
+// show.
 Json defaults_by_type() {
   return {{"llama", {{"num_attention_heads", 32}}},
           {"mistral",
@@ -48,7 +49,7 @@ HfConfig hf_decoder(const Values& values, std::int64_t sequence) {
       {{"hidden_size"}, hidden, "hidden"},
       {{"num_attention_heads"}, heads, "heads"},
       {{"num_key_value_heads"}, kv_heads, "kv_heads", heads},
-      // Null says the default, hidden / heads; of latent attention, whatever is right.
+      // Null in a file means hidden / heads; in latent attention it means whatever is right.
       {{"head_dim"},
        head_dim,
        latent ? "qk_rope_head_dim" : "head_dim",
@@ -72,7 +73,7 @@ HfConfig hf_decoder(const Values& values, std::int64_t sequence) {
        "window"},
   };
   config.more = {{"max_position_embeddings", sequence},
-                 // Where transformers before version 5 look for it.
+                 // rope_theta where transformers before version 5 look for it.
                  {"rope_theta", values.number("rope_theta")}};
   return config;
 }
@@ -84,7 +85,7 @@ void add_hf_latent(const Values& values, HfConfig& config) {
                          values.has("q_lora_rank") ? Json(values.integer("q_lora_rank")) : Json(),
                          "q_lora_rank"});
   config.keys.push_back({{"rope_interleave"}, true, "", true});
-  // The norms of latents have this one in transformers, whatever rms_norm_eps is.
+  // transformers uses this epsilon in the norms of latents, whatever rms_norm_eps is.
   constexpr double latent_eps = 1e-6;
   if (values.number("norm_eps") != latent_eps) {
     config.none = fmt::format(
@@ -114,7 +115,7 @@ void hf_experts(const Values& values, HfConfig& config) {
     config.keys.push_back(
         {{"num_local_experts", "num_experts"}, values.integer("experts"), "experts", 8});
     key("intermediate_size", width, values.has("expert_ffn") ? "expert_ffn" : "ffn");
-    // In transformers, the loss is the mean over layers of a sum over a token's choices.
+    // In transformers, the balancing loss is the mean over layers of a sum over a token's choices.
     const double layers = static_cast<double>(values.integer("layers")),
                  top = static_cast<double>(values.integer("top_k"));
     config.more["router_aux_loss_coef"] =
@@ -140,7 +141,7 @@ void hf_experts(const Values& values, HfConfig& config) {
   lacks(values.has("window"), "its models with shared experts have no window");
   if (sigmoid) {
     key("norm_topk_prob", values.flag("normalise"), "normalise", true);
-    // Choices within groups of experts are not there; one group is none.
+    // There is no choice within groups of experts here; one group means that there are none.
     key("n_group", 1, "");
     key("topk_group", 1, "");
     config.types = {latent ? "deepseek_v3" : "glm4_moe"};

@@ -1,7 +1,8 @@
 // Multi-head latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1; "DeepSeek-V3", section
-// 2.1.1]: queries, and keys with values, are made from a narrow latent of each; a part of a head is
-// turned by rotary positions, and of keys that part is one for all heads, straight from the stream.
-// Options and parameters are named as in DeepSeek's configuration and checkpoints.
+// 2.1.1]: queries are made from a narrow latent, keys and values from another. A part of each head
+// is turned by rotary positions; for keys, all heads share that part, which is projected straight
+// from the residual stream. Options and parameters are named as in DeepSeek's configuration and
+// checkpoints.
 #include <fmt/format.h>
 
 #include "decoder.h"

@@ -1,7 +1,7 @@
 // Decoders with experts: Mixtral [Jiang et al. 2024], and DeepSeek's fine-grained and shared
-// experts, leading dense layers and balance by a bias [Dai et al. 2024; DeepSeek-AI 2024]. What
-// tokens choose, and every loss, is defined for each token or sequence, so that neither
-// microbatches nor the mix change it.
+// experts, leading dense layers and balance by a bias [Dai et al. 2024; DeepSeek-AI 2024]. Tokens'
+// choices and all losses are defined for each token or sequence, so that neither microbatches nor
+// the mix of strategies change them.
 #include <fmt/format.h>
 
 #include "decoder.h"
@@ -12,8 +12,8 @@
 namespace mw {
 namespace {
 
-// Under which names a checkpoint has a layer's experts: DeepSeek's where the model has what only
-// those have, else Mixtral's.
+// The names of a layer's experts in a checkpoint: DeepSeek's where the model has what only
+// DeepSeek's models have, else Mixtral's.
 ExpertNames names_of(const Values& values, const std::string& layer) {
   const bool deepseek = values.integer("shared_experts") > 0 ||
                         values.integer("dense_layers") > 0 || values.text("score") == "sigmoid";
@@ -136,7 +136,7 @@ class Moe final : public Model, public HfModel {
       }
       const ExpertNames names = names_of(values, d.hf());
       const Builder::Routed routed = d.b.route(d.name(), h, options, names);
-      // Between the two, so that it can go on while tokens are on their way.
+      // Between dispatch and experts, so that shared experts compute while tokens are on their way.
       const int beside = shared == 0
                              ? -1
                              : d.swiglu_block(d.name() + ".shared", d.hf() + ".mlp.shared_experts",

@@ -1,4 +1,4 @@
-// What is of MPI's own where a run begins.
+// MpiCarrier: its mpirun command, and a refusal of ranks that are not on CPUs.
 #include "carrier.h"
 
 #include <fmt/format.h>
@@ -11,8 +11,8 @@ namespace mpi {
 
 MpiCarrier::MpiCarrier() : LinkedCarrier("mpi", [] { return std::make_unique<MpiLink>(); }) {}
 
-// Processes may be more than cores, and each may have threads. Where one has died the others have
-// three seconds to say so.
+// Processes may be more than cores, and each may have threads. After a death the other processes
+// have three seconds to say so.
 std::string MpiCarrier::launcher(int processes) {
   return fmt::format(
       "mpirun -n {} --quiet --bind-to none --oversubscribe "

@@ -8,7 +8,7 @@ namespace mpi {
 class MpiCarrier final : public mw::LinkedCarrier {
  public:
   MpiCarrier();
-  // Open MPI's words. Root is asked by it whether it means it.
+  // The command of Open MPI, which asks root for --allow-run-as-root.
   static std::string launcher(int processes);
 
   std::unique_ptr<mw::CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,

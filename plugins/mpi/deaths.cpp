@@ -16,7 +16,7 @@ Deaths::Deaths(const std::vector<std::pair<int, int>>& watched, std::function<vo
   std::vector<pollfd> files;
   std::vector<int> numbers;
   for (const auto& [number, pid] : watched) {
-    // Kernels before 5.3 have none: then what started the processes ends them.
+    // Kernels before 5.3 have no such file: then what started the processes ends them.
     const int file = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
     if (file < 0) continue;
     files.push_back({file, POLLIN, 0});
@@ -29,7 +29,7 @@ Deaths::Deaths(const std::vector<std::pair<int, int>>& watched, std::function<vo
       for (std::size_t i = 0; i < numbers.size(); ++i) {
         if (files[i].fd < 0 || files[i].revents == 0) continue;
         close(files[i].fd);
-        files[i].fd = -1;  // poll passes over it
+        files[i].fd = -1;  // poll() ignores it
         died(numbers[i]);
       }
       if (files.back().revents != 0) break;

@@ -1,5 +1,5 @@
-// Joins the processes: MPI, and memory that those of one machine share; moves messages between
-// them.
+// Joins the processes by MPI and the shared memory of each machine, and moves messages and streams
+// between them.
 #include "link.h"
 
 #include <fmt/format.h>
@@ -31,9 +31,9 @@ void check(int code, const char* what) {
 }  // namespace
 
 MpiLink::MpiLink() {
-  // OpenMPI heeds these where nobody has said otherwise. Reading the memory of another process is
-  // forbidden in most containers and gains nothing here: this machine's processes do not talk by
-  // MPI.
+  // Open MPI uses these defaults where nobody has set the variables. Reading the memory of another
+  // process is forbidden in most containers and gains nothing here: processes of one machine do not
+  // talk by MPI.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   int there = 0;
@@ -94,7 +94,8 @@ void MpiLink::join_machine() {
   MPI_Bcast(&first, 1, MPI_INT, 0, machine);
   auto& me = all_[static_cast<std::size_t>(process_)];
   me.machine = first;
-  // Sites where sharing memory does harm turn it off, and tests of what is between machines.
+  // MESHWRIGHT_MPI_SHARED = 0 is for sites where sharing memory does harm, and for tests of what
+  // goes between machines.
   const char* wish = std::getenv("MESHWRIGHT_MPI_SHARED");
   const std::string_view word = wish == nullptr ? "1" : wish;
   if (word != "0" && word != "1") {
@@ -112,12 +113,13 @@ void MpiLink::join_machine() {
     auto area = std::make_unique<SharedArea>(name.data(), count, capacity);
     int mine = area->valid() && wanted ? 1 : 0, all = 0;
     MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, machine);
-    // Nobody else opens it: nothing is left behind, however the processes end.
+    // No other process will open the memory: nameless, it is not left behind, however the processes
+    // end.
     if (place_ == 0 && name[0] != 0) SharedArea::remove_name(name.data());
     if (all != 0) {
       area_ = std::move(area);
     } else {
-      me.machine = process_;  // as if each had its own
+      me.machine = process_;  // as if each process had a machine of its own
     }
   }
   MPI_Comm_free(&machine);
@@ -214,7 +216,7 @@ bool MpiLink::receive_last(int from, const Receiver& receiver) {
 bool MpiLink::receive_near(int from, const Receiver& receiver) {
   Ring& ring = area_->ring(place_of(from), place_);
   bool moved = false;
-  constexpr int at_once = 64;  // then others have their turn
+  constexpr int at_once = 64;  // frames in a row; then other processes have their turn
   for (int k = 0; k < at_once && !ring.empty(); ++k) {
     const FrameHead head = ring.front();
     std::string message;
@@ -259,7 +261,7 @@ bool MpiLink::pump_near(int to, std::span<Traffic* const> all) {
   Ring& ring = area_->ring(place_, place_of(to));
   Doorbell& bell = area_->doorbell(place_of(to));
   const std::int64_t most = ring.capacity() / 4;
-  // False if there is no room worth a frame.
+  // write() returns the bytes written, -1 if there is no room worth a frame.
   bool moved = false;
   const auto write = [&](FrameHead head, const std::byte* at, std::int64_t left) -> std::int64_t {
     const auto wanted = std::min(left, most);
@@ -320,7 +322,7 @@ bool MpiLink::tested(MPI_Request& request, int process, const Receiver& receiver
 bool MpiLink::pump_far(Traffic& traffic, Traffic::Peer& peer, const Receiver& receiver) {
   constexpr std::size_t under_way = 4;
   bool moved = false;
-  // Begins what may be, and returns how many transfers are over.
+  // Begins the transfers that are allowed, and returns how many transfers have ended.
   const auto progress = [&](mw::transport::Stream& stream, const auto& begin) {
     auto& requests = requests_[&stream];
     while (requests.size() < under_way && stream.done + requests.size() < stream.allowed) {

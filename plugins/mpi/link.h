@@ -1,4 +1,4 @@
-// How the engine reaches the other processes: by MPI, and by shared memory those of its machine.
+// How the engine reaches other processes: those of its machine by shared memory, all others by MPI.
 // Used by the engine's thread alone, the only one that calls MPI: no thread level is needed that
 // some MPI lacks.
 #pragma once
@@ -24,25 +24,25 @@ namespace mpi {
 using mw::transport::StreamKind;
 using mw::transport::Traffic;
 
-// Reports the death of a process of this machine at once, and takes no time until then: its thread
+// Reports the death of a process of this machine at once. Costs no time until then: its thread
 // sleeps until the system says that a process has ended.
 class Deaths {
  public:
-  // `watched`: number and process id of each. `died` is called by a thread of this object, once for
-  // each.
+  // `watched`: number and pid of each process. `died` is called by a thread of this object, once
+  // for each process that ends.
   Deaths(const std::vector<std::pair<int, int>>& watched, std::function<void(int)> died);
   ~Deaths();
   Deaths(const Deaths&) = delete;
   Deaths& operator=(const Deaths&) = delete;
 
  private:
-  int stop_ = -1;  // an eventfd
+  int stop_ = -1;  // an eventfd that ends the thread
   std::jthread thread_;
 };
 
 struct Process {
   int pid = 0;
-  int machine = 0;  // the same number: they share memory
+  int machine = 0;  // equal for processes that share memory
   std::string host;
 };
 
@@ -94,11 +94,13 @@ class MpiLink final : public mw::transport::Link {
   std::unique_ptr<SharedArea> area_;
   std::unique_ptr<Doorbell> own_bell_ = std::make_unique<Doorbell>();
   std::unique_ptr<Deaths> deaths_;
-  std::vector<std::deque<std::string>> outbox_;  // near: to be written
-  std::vector<std::size_t> written_;             // bytes of the first of these
-  std::vector<std::string> partial_;             // of a message that comes in parts
-  std::list<Sending> sending_;                   // far
-  // Far: transfers that MPI has under way, of a stream's pieces after those that are done.
+  // by process of this machine: messages to be written
+  std::vector<std::deque<std::string>> outbox_;
+  std::vector<std::size_t> written_;  // bytes written of each outbox's first message
+  std::vector<std::string> partial_;  // by process: the parts that have come of a message
+  std::list<Sending> sending_;        // messages that MPI is sending to other machines
+  // The transfers with other machines that MPI has under way, for a stream's pieces from
+  // Stream::done on.
   std::map<const mw::transport::Stream*, std::deque<MPI_Request>> requests_;
   std::vector<char> gone_;
 };

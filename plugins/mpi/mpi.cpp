@@ -1,4 +1,4 @@
-// Registers what carries processes over MPI.
+// Registers the carrier over MPI.
 #include "carrier.h"
 #include "meshwright/plugin.h"
 

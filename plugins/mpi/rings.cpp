@@ -1,5 +1,4 @@
-// Rings and doorbells in memory that processes share: frames are copied in by one and out by the
-// other; a futex wakes who sleeps.
+// Rings and doorbells in shared memory: one process copies frames in, the other copies them out.
 #include "rings.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-// Memory that the processes of one machine share: a ring of bytes from each to each other, and a
-// doorbell for each, on which it sleeps until there is something to look at. Sleeping costs
-// nothing, which polling does not: processes may be more than cores.
+// Memory that the processes of one machine share: a ring of bytes from each process to each other,
+// and a doorbell for each process, on which it sleeps until there is something to do. Sleeping
+// costs nothing, unlike polling: there may be more processes than cores.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,10 @@ using mw::transport::Doorbell;
 enum class FrameType : std::uint32_t { message, message_part, data };
 
 struct FrameHead {
-  std::uint32_t bytes = 0;  // of what follows
+  std::uint32_t bytes = 0;  // bytes of the frame after the head
   FrameType type = FrameType::message;
-  std::uint32_t handle = 0;  // data: of the receiver's round
-  std::uint32_t stream = 0;  // data: which of the round's
+  std::uint32_t handle = 0;  // data: the receiver's handle of the round
+  std::uint32_t stream = 0;  // data: the StreamKind
 };
 static_assert(sizeof(FrameHead) == 16);
 
@@ -28,8 +28,8 @@ static_assert(sizeof(FrameHead) == 16);
 // writes, one of another reads.
 class Ring {
  public:
-  // Bytes that a frame may have now, -1 for not even an empty one; asks for a doorbell when there
-  // will be more if that is less than `wanted`.
+  // Bytes that a frame may have now; -1: no room for an empty frame. If fewer than `wanted`, the
+  // reader's pop() will say when there is more room.
   std::int64_t room(std::int64_t wanted);
   void write(const FrameHead& head, const std::byte* bytes);
 
@@ -39,7 +39,7 @@ class Ring {
   FrameHead front() const;
   // Copies `count` bytes of the front frame from `offset`.
   void copy(std::int64_t offset, std::byte* to, std::int64_t count) const;
-  // True if the writer waits for room.
+  // Removes the front frame. True if the writer waits for room: ring its doorbell.
   bool pop();
 
   static std::int64_t bytes_for(std::int64_t capacity) {
@@ -52,19 +52,21 @@ class Ring {
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(this + 1); }
 
-  alignas(64) std::atomic<std::int64_t> tail_{0};  // written so far
-  alignas(64) std::atomic<std::int64_t> head_{0};  // read so far
+  alignas(64) std::atomic<std::int64_t> tail_{0};  // bytes written so far
+  alignas(64) std::atomic<std::int64_t> head_{0};  // bytes read so far
   std::atomic<std::uint32_t> writer_waits_{0};
   alignas(64) std::int64_t capacity_ = 0;  // a multiple of 16
 };
 
-// Maps the memory. Every process of the machine has one.
+// This process' mapping of the shared memory of its machine.
 class SharedArea {
  public:
-  // The first process makes it, under a name that is new; "" if the system has no such memory.
+  // Creates the memory, in one process of the machine. Returns its name, which is new; "" if the
+  // system has no such memory.
   static std::string create(int processes, std::int64_t capacity);
   static void remove_name(const std::string& name);
-  SharedArea(const std::string& name, int processes, std::int64_t capacity);  // valid() tells
+  // maps it; see valid()
+  SharedArea(const std::string& name, int processes, std::int64_t capacity);
   ~SharedArea();
   SharedArea(const SharedArea&) = delete;
   SharedArea& operator=(const SharedArea&) = delete;
@@ -72,7 +74,7 @@ class SharedArea {
   bool valid() const { return memory_ != nullptr; }
   Doorbell& doorbell(int process) const;
   Ring& ring(int from, int to) const;
-  // Bytes of each ring, such that many processes do not take much of a small /dev/shm.
+  // Bytes of a ring: few where processes are many, so that they do not fill a small /dev/shm.
   static std::int64_t capacity_for(int processes);
 
  private:

@@ -1,4 +1,4 @@
-// Joins the processes, and makes a source for each run.
+// Joins the processes, and makes a Source for each run.
 #include "carrier.h"
 
 #include <fmt/format.h>
@@ -11,13 +11,14 @@
 namespace nccl {
 namespace {
 
-// A communicator that fails is to be taken down, and nothing else: how the run ends is the core's.
+// Sets defaults of libtorch and CUDA. A communicator that fails is only to be taken down: how the
+// run ends is the core's.
 mw::Rendezvous ready() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
-  // A communicator of a pair has one direction: there is nothing that its stream could hold up.
+  // No warning: a pair's communicator has one direction, and its stream can hold up nothing else.
   ::setenv("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false", /*overwrite=*/0);
-  // Streams of a GPU share this many queues, 8 by default, and what computes must not stand behind
-  // a transfer that waits for its peer.
+  // The streams of a GPU share this many hardware queues, 8 by default; kernels that compute must
+  // not queue behind a transfer that waits for its peer.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   return mw::rendezvous();
 }

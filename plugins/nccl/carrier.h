@@ -1,5 +1,5 @@
-// The carrier over NCCL: messages between processes go through a TCPStore, what ranks send through
-// ProcessGroupNCCL.
+// The carrier over NCCL: messages between processes go through a TCPStore, collectives and
+// transfers of ranks through ProcessGroupNCCL.
 #pragma once
 
 #include <memory>

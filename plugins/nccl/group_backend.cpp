@@ -71,8 +71,9 @@ GroupBackend::GroupBackend(Source& source, const mw::Connection& group, int inde
   if (group.pair) connect_pair();
 }
 
-// NCCL connects a sender and a receiver at their first transfer, for which both callers wait. In a
-// program one of them may come to it only after the other one has sent it more.
+// Makes the first transfer of a pair, in which NCCL connects sender and receiver, and for which
+// both callers wait. In a program one of the two might come to it only after the other has sent it
+// more.
 void GroupBackend::connect_pair() {
   std::vector<at::Tensor> one{at::zeros({1}, at::TensorOptions().device(device_))};
   source_.called("the first transfer of a pair", [&] {
@@ -91,7 +92,7 @@ GroupBackend::WorkPtr GroupBackend::in_line(const Call& call) {
   now.block(*line_);
   const c10::StreamGuard guard(*line_);
   WorkPtr work = call();
-  work->wait(kNoTimeout);  // of the stream, not of the host
+  work->wait(kNoTimeout);  // the stream waits for the transfer, not the host
   return work;
 }
 

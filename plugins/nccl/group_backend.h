@@ -15,8 +15,8 @@ namespace nccl {
 
 class GroupBackend final : public mw::comm::CheckedBackend {
  public:
-  // The backend is for the GPU that is the calling thread's now. Makes the group's communicator,
-  // and waits until all members make it.
+  // The backend is for the calling thread's current GPU. Makes the group's communicator, and waits
+  // until all members have made it.
   GroupBackend(Source& source, const mw::Connection& group, int index);
   const std::string getBackendName() const override { return "nccl"; }
 
@@ -33,8 +33,9 @@ class GroupBackend final : public mw::comm::CheckedBackend {
 
   Source& source_;
   const at::Device device_;
-  // NCCL has a stream for each communicator. What goes on a program's stream begins where this one
-  // stands, and this one waits for its end.
+  // The device's stream for the group's stream of a program, if it has one. NCCL has a stream for
+  // each communicator: a transfer begins behind this stream's work, and this stream waits for its
+  // end.
   const std::optional<c10::Stream> line_;
   const GroupPtr nccl_;
 };

@@ -1,4 +1,4 @@
-// Registers what carries processes over NCCL.
+// Registers the carrier over NCCL.
 #include "carrier.h"
 #include "meshwright/plugin.h"
 

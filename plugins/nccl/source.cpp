@@ -32,7 +32,7 @@ mw::MemberDevice named(const mw::Platform& platform, at::Device device) {
           fmt::format("GPU {} of {}", static_cast<int>(device.index()), host.data())};
 }
 
-// No other communicator of the run has this name.
+// The name of a communicator, unique in the run.
 std::string key_of(const mw::Connection& c) {
   return fmt::format("{}/{}{}{}", c.axis, fmt::join(c.ranks, c.pair ? ">" : "-"),
                      c.stream.empty() ? "" : "/", c.stream);
@@ -71,7 +71,7 @@ Source::~Source() {
       else
         group->shutdown();
     } catch (const std::exception&) {
-      // Its communicator has failed before.
+      // The group's communicator has failed before.
     }
   }
 }
@@ -151,7 +151,7 @@ void Source::abort(int rank, const std::string& reason) {
     try {
       news_->set("stopped", reason);
     } catch (const std::exception&) {
-      // The store is gone: the others see that themselves.
+      // The store is gone, which other processes see for themselves.
     }
   }
   threads_->abort(rank, reason);
@@ -174,12 +174,13 @@ void Source::stop(const std::string& reason) {
     try {
       group->abort();
     } catch (const std::exception&) {
-      // It has failed already.
+      // The communicator has failed already.
     }
   }
 }
 
-// A rank of this process, for the threads' own source, which asks for one.
+// Stops the run. The threads' source asks for a failed rank, and gets the first rank of this
+// process.
 void Source::fail(const std::string& reason) {
   const auto own = std::find(process_of_.begin(), process_of_.end(), link_.at().process);
   threads_->abort(static_cast<int>(own - process_of_.begin()), reason);

@@ -1,5 +1,5 @@
-// The ranks of one run: which process has which, the groups that were asked for, and how all of
-// them end when one fails.
+// The ranks of one run over NCCL: which process has which rank, the groups that were asked for, and
+// how all of them end when one rank fails.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -30,15 +30,15 @@ using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
 
 class Source final : public mw::CommunicatorSource {
  public:
-  // `run`: a name that no other run of these processes has.
+  // `run`: a name that is unique among the runs of these processes.
   Source(mw::StoreLink& link, const std::string& run, const std::vector<std::vector<int>>& ranks,
          const mw::Platform& platform, std::chrono::milliseconds timeout);
   ~Source() override;
 
   const char* name() const override { return "nccl"; }
   int ranks() const override { return static_cast<int>(process_of_.size()); }
-  // The backend of a group whose members are all in this process is the threads' own, which shares
-  // a GPU where they do. In any other group, each member has a GPU of its own.
+  // A group whose members are all in this process gets the backend of threads, where members may
+  // share a GPU. In any other group, each member needs a GPU of its own.
   c10::intrusive_ptr<c10d::Backend> backend(const mw::Connection& connection, int index) override;
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
@@ -50,14 +50,15 @@ class Source final : public mw::CommunicatorSource {
   // The device's stream for a stream of a program, which all communicators of the rank share.
   std::optional<c10::Stream> line_of(const mw::Connection& connection, int index,
                                      at::Device device);
-  // Makes a call of NCCL's for `what`; what it throws becomes Error (run), or Aborted.
+  // Calls NCCL by `call`, which does `what`; an exception becomes Error (run), or Aborted if a rank
+  // has failed.
   template <class Call>
   void called(const std::string& what, const Call& call) const {
     check();
     try {
       call();
     } catch (const std::exception& error) {
-      check();  // that another rank has failed comes first
+      check();  // another rank's failure comes first
       refuse(what, error.what());
     }
   }
@@ -77,18 +78,20 @@ class Source final : public mw::CommunicatorSource {
   const std::string run_;
   const mw::Platform& platform_;
   const std::chrono::milliseconds timeout_;
-  std::vector<int> process_of_;                      // by rank
-  std::unique_ptr<mw::CommunicatorSource> threads_;  // of this process
-  c10::intrusive_ptr<c10d::Store> news_, devices_;   // of the watching thread; of ranks
+  std::vector<int> process_of_;                      // by rank: the process that carries it
+  std::unique_ptr<mw::CommunicatorSource> threads_;  // connects groups within this process
+  // for the watching thread; for the threads of ranks
+  c10::intrusive_ptr<c10d::Store> news_, devices_;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::optional<std::string> stopped_;
-  // By name, and the member's place.
+  // By name of the group and index of the member.
   using Groups = std::map<std::pair<std::string, int>, GroupPtr>;
   Groups groups_;
-  std::map<at::DeviceIndex, int> urgent_streams_;             // that pairs and lines take
-  std::map<std::pair<int, std::string>, c10::Stream> lines_;  // by rank and stream of a program
+  // by GPU: streams that pairs and lines have taken
+  std::map<at::DeviceIndex, int> urgent_streams_;
+  std::map<std::pair<int, std::string>, c10::Stream> lines_;  // by rank and the program's stream
   bool over_ = false;
   std::jthread watching_;
 };

@@ -21,7 +21,7 @@ namespace mw {
 
 namespace {
 
-// The running average of gradients, of one element at a time.
+// Updates the average of gradients, and makes the gradient what is orthogonalised.
 class Momentum final : public ElementOp {
  public:
   Momentum(double decay, bool nesterov) : decay_(decay), nesterov_(nesterov) {}
@@ -42,15 +42,15 @@ class Momentum final : public ElementOp {
   bool nesterov_;
 };
 
-// `stack` (matrices, rows, columns): each matrix with its singular values moved towards 1, by
+// Moves the singular values of each matrix of `stack` (matrices, rows, columns) towards 1, by
 // `steps` steps of X <- a X + (b X X^T + c (X X^T)^2) X from X / |X| (Frobenius; at least 1e-7),
-// with a, b, c = 3.4445, -4.775, 2.0315 (Jordan 2024). In the precision of `stack`, which is
-// overwritten and may be what is returned.
+// with a, b, c = 3.4445, -4.775, 2.0315 (Jordan 2024). Computes in the precision of `stack`, which
+// is overwritten and may be what is returned.
 at::Tensor orthogonalised(const at::Tensor& stack, int steps) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315, least_norm = 1e-7;
   stack.div_(at::linalg_vector_norm(stack, 2, {{1, 2}}, /*keepdim=*/true).clamp_min_(least_norm));
   if (steps == 0 || stack.numel() == 0) return stack;
-  // The smaller of the two products; (X X^T) X = X (X^T X).
+  // Takes the smaller of the two Gram matrices, as (X X^T) X = X (X^T X).
   const bool tall = stack.size(1) > stack.size(2);
   const std::int64_t least = tall ? stack.size(2) : stack.size(1);
   at::Tensor x = stack, next = at::empty_like(stack);
@@ -73,8 +73,8 @@ class Orthogonalise final : public MatrixOp {
   at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>&) const override {
     return orthogonalised(stack, steps_);
   }
-  // Each step 4 m^2 n + 2 m^3 for a matrix of m by n, m <= n.
-  // Two tensors take turns, and two squares.
+  // A step takes 4 m^2 n + 2 m^3 FLOPs for a matrix of m by n, m <= n. Two stacks take turns; there
+  // are two squares.
   Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
             int element) const override {
     const std::int64_t least = std::min(rows, columns);
@@ -108,7 +108,7 @@ class Apply final : public ElementOp {
   bool match_rms_;
 };
 
-// AdamW's own, beside the matrices.
+// The options of `adamw`, for all but matrices.
 const Options& others_options() {
   static const Options options =
       Options()
@@ -126,7 +126,8 @@ const Options& others_options() {
 std::shared_ptr<const Optimizer> make_others(const Values& values) {
   Problems problems;
   Json given = values.at("adamw");
-  if (given.is_array() && given.empty()) given = Json::object();  // Lua's {} may be either
+  // Lua's {} may be an array or an object
+  if (given.is_array() && given.empty()) given = Json::object();
   const Values own = others_options().read(given, values.path("adamw"), problems);
   const double lr = values.number("lr");
   if (lr == 0) {
@@ -190,7 +191,7 @@ class Muon final : public Optimizer, public ElementOp {
     return {.states = others_->rule(false).states, .apply = this};
   }
   std::string name() const override { return "adamw"; }
-  // Updates all but matrices.
+  // Updates all but matrices, by AdamW.
   void run(const UpdateCall& call) const override {
     UpdateCall other = call;
     other.lr = call.lr * (others_->lr() / lr_);

@@ -47,7 +47,7 @@ class Sgd final : public Optimizer, public ElementOp {
       param.add_(grad, -call.lr);
       return;
     }
-    // Starts at zero: the first step's is the gradient.
+    // The velocity starts at zero: in the first step it becomes the gradient.
     const at::Tensor& velocity = call.state.tensors[0];
     velocity.mul_(momentum_).add_(grad);
     if (weight_decay_ != 0) velocity.add_(param, weight_decay_);

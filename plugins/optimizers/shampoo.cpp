@@ -57,10 +57,11 @@ class Precondition final : public MatrixOp {
     Cost cost;
     cost.flops =
         static_cast<double>(matrices) * (4 * m * n * (m + n) + 11 * (m * m * m + n * n * n));
-    constexpr int kernels = 5;  // of a column
+    constexpr int kernels = 5;  // kernels for a column
     cost.gemms = static_cast<int>(8 + kernels * matrices * (rows + columns));
     for (const std::int64_t k : {rows, columns}) {
-      // Vectors and what LAPACK works in; vectors, these scaled and the root; it and a product.
+      // The largest of: eigenvectors and LAPACK's scratch; eigenvectors, scaled eigenvectors and
+      // the root; the root and a product.
       const std::int64_t squares = matrices * k * k, vectors = squares + matrices * k;
       cost.workspace = std::max(
           {cost.workspace, element * vectors + worked_in(matrices, k, element),
@@ -70,13 +71,14 @@ class Precondition final : public MatrixOp {
   }
 
  private:
-  // The bytes that LAPACK asks for at least beside values and vectors: reals, integers, and what
-  // became of each matrix.
+  // The bytes that LAPACK asks for at least, beside eigenvalues and eigenvectors: real and integer
+  // scratch, and a status of each matrix.
   static std::int64_t worked_in(std::int64_t matrices, std::int64_t k, int element) {
     return element * (1 + 6 * k + 2 * k * k) + 4 * (3 + 5 * k + matrices);
   }
 
-  // (factor + eps I)^(-1/4). A factor is a sum of squares: rounding alone makes it less than 0.
+  // (factor + eps I)^(-1/4). A factor is positive semidefinite: only rounding makes eigenvalues
+  // negative.
   at::Tensor root(const at::Tensor& factor) const {
     const auto [values, vectors] = eigh(factor);
     values.clamp_min_(0).add_(eps_).pow_(-0.25);
@@ -105,7 +107,8 @@ class AdaGrad final : public ElementOp {
     const at::Tensor &grad = call.gradient, &sum = call.state.tensors.front();
     if (call.grad_scale != 1.0) grad.mul_(call.grad_scale);
     sum.addcmul_(grad, grad);
-    constexpr std::int64_t at_a_time = 1 << 12;  // roots are made in pieces
+    // elements at a time, so that the roots take little memory
+    constexpr std::int64_t at_a_time = 1 << 12;
     call.parameter.mul_(1 - call.lr * weight_decay_);
     for (std::int64_t k = 0; k < sum.numel(); k += at_a_time) {
       const std::int64_t count = std::min(at_a_time, sum.numel() - k);

@@ -52,8 +52,7 @@ class Cosine final : public LearningRate {
         lr_(context.lr),
         least_(values.number("min")) {
     Problems problems;
-    // Without a total of its own a short trial of a long run shall work:
-    // it ends inside the warm-up.
+    // Refused only where `total` is given: a short trial of a long run may end inside its warm-up.
     if (values.has("total") && warmup_ > total_) {
       problems.add(Stage::options, "option.range", "warmup",
                    fmt::format("{} steps of warm-up do not fit into total = {}", warmup_, total_),

@@ -1,4 +1,4 @@
-// Choices of what backward makes again that a script can name: nothing, attention, everything.
+// Recompute policies that a script can name: nothing, attention, everything.
 #include "meshwright/recompute.h"
 
 #include "meshwright/plugin.h"
@@ -11,7 +11,7 @@ class Nothing final : public Recompute {
   bool takes(const Op&) const override { return false; }
 };
 
-// Scores, softmax and their product with the values.
+// Recomputes attention: scores, softmax and their product with the values.
 class Selective final : public Recompute {
  public:
   bool takes(const Op& op) const override { return op.op_class() == OpClass::attention; }

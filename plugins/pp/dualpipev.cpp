@@ -10,7 +10,7 @@
 namespace pp {
 namespace {
 
-// Writes one stage's order; microbatches of each kind of work count up by themselves.
+// Writes one stage's order, and counts the microbatches of each chunk's F and B.
 class Pen {
  public:
   Pen(Schedule& schedule, int stage, bool pair)
@@ -20,7 +20,7 @@ class Pen {
         pair_(pair),
         order_(schedule.order[static_cast<std::size_t>(stage)]) {}
 
-  // F of one chunk and B of the other.
+  // Appends F of one chunk and B of the other, grouped if asked.
   void pair(std::size_t forward_chunk, std::size_t backward_chunk) {
     forward(forward_chunk);
     backward(backward_chunk);
@@ -59,13 +59,13 @@ void write_stage(Schedule& schedule, int stage, int microbatches, bool pair) {
   const auto times = [](int count, auto&& step) {
     for (int i = 0; i < count; ++i) step(i);
   };
-  // Fill the way down, then both ways.
+  // Fill the way down the V with F's, then both ways.
   times(2 * below, [&](int) { pen.forward(0); });
   times(above, [&](int) {
     pen.forward(0);
     pen.forward(1);
   });
-  // The loss has sent gradients: their I goes on at once.
+  // The loss has sent gradients: their I runs at once, so that they go on to other stages.
   times(below, [&](int) {
     pen.backward(1, false);
     pen.wgrad();
@@ -75,7 +75,7 @@ void write_stage(Schedule& schedule, int stage, int microbatches, bool pair) {
     pen.pair(0, 1);
     pen.pair(1, 0);
   });
-  // No more microbatches come.
+  // No more microbatches enter.
   times(below, [&](int) {
     pen.backward(1);
     pen.pair(1, 0);

@@ -54,12 +54,13 @@ class Greedy {
   };
   struct Chunk {
     int forwards = 0, dgrads = 0, wgrads = 0;
-    int most = 0;  // 0: no bound of its own
+    int most = 0;  // most microbatches that it holds; 0: no bound of its own
     double bytes = 0;
     int held() const { return forwards - wgrads; }
   };
 
-  // A microbatch of virtual stage v lives for about the way from v to the loss and back.
+  // Shares out a stage's limit among its chunks. A microbatch of virtual stage v lives for about
+  // the way from v to the loss and back.
   void part(StageState& stage) {
     double lives = 0;
     for (const std::size_t v : stage.vstages) lives += life(v) * chunks_[v].bytes;
@@ -77,7 +78,8 @@ class Greedy {
     return end >= 0 && end + (here ? 0 : request_.times_of(need.vstage).send) <= now;
   }
 
-  // Leaves room for a first microbatch of every later chunk, so that what is in can come out.
+  // Whether a microbatch fits, with room left for a first one of every later chunk, so that what is
+  // in can come out.
   bool fits(const StageState& stage, std::size_t v) const {
     if (chunks_[v].most > 0 && chunks_[v].held() >= chunks_[v].most) return false;
     double bytes = stage.bytes + chunks_[v].bytes;
@@ -89,7 +91,8 @@ class Greedy {
   void step(std::size_t s, double now) {
     StageState& stage = stages_[s];
     const int vstages = static_cast<int>(stage_of_.size());
-    // The I that is nearest to its end, else the F that is nearest to the loss.
+    // Prefers the I that is nearest to the first virtual stage, then the F that is nearest to the
+    // loss.
     for (const Work work : {Work::dgrad, Work::forward}) {
       for (std::size_t i = 0; i < stage.vstages.size(); ++i) {
         const bool backward = work == Work::dgrad;
@@ -138,7 +141,7 @@ class Greedy {
   std::vector<StageState> stages_;
   std::vector<Chunk> chunks_;
   std::vector<double> ends_;
-  // When a stage should look for work: it is free, or something has come.
+  // The time at which a stage looks for work: it becomes free, or something has come.
   using Event = std::pair<double, std::size_t>;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
 };

@@ -1,5 +1,5 @@
 // Interleaves works that share a stage by predicted seconds: plays the lanes on a clock, on which
-// transfers of one axis follow each other and those of several go at once.
+// transfers over one axis follow each other and transfers over different axes go at once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,13 +16,14 @@ namespace {
 using mw::Code;
 using mw::Instruction;
 
-// An instruction of a lane, as the clock sees it.
+// What the clock needs to know of an instruction of a lane.
 struct HideStep {
   double seconds = 0;
-  int begins = -1, awaits = -1;  // which transfer, of those of this lane
-  int link = -1;                 // of a transfer that it begins
-  double left = 0;               // seconds of this lane from here on, transfers among them
-  double until_next = 0;         // seconds from here until the lane begins its next transfer
+  // The transfer that it begins or awaits: the step that begins it; -1: none.
+  int begins = -1, awaits = -1;
+  int link = -1;          // link of the transfer that it begins
+  double left = 0;        // seconds of this lane from here on, with transfers
+  double until_next = 0;  // seconds from here until the lane begins its next transfer
 };
 
 std::vector<HideStep> hide_steps(const mw::WeaveRequest& request, const mw::Segment& segment,
@@ -58,7 +59,7 @@ std::vector<HideStep> hide_steps(const mw::WeaveRequest& request, const mw::Segm
 
 enum class HideRule { stay, longest, soonest_transfer, given };
 
-// Plays lanes to their ends.
+// Plays the lanes to their ends on a clock.
 class HideClock {
  public:
   explicit HideClock(const std::vector<std::vector<HideStep>>* lanes)
@@ -84,7 +85,7 @@ class HideClock {
     return awaits < 0 ? now_ : std::max(now_, ends_[lane].at(awaits));
   }
 
-  // The rule chooses among the lanes that are ready first, and else the one that has run last.
+  // The lane that is ready first. Among equals the rule chooses, then the lane that has run last.
   std::size_t choose(HideRule rule) const {
     const auto last = order_.empty() ? std::size_t{0} : static_cast<std::size_t>(order_.back());
     std::size_t best = lanes_->size();
@@ -120,8 +121,8 @@ class HideClock {
 
   const std::vector<std::vector<HideStep>>* lanes_;
   std::vector<std::size_t> next_;
-  std::vector<std::map<int, double>> ends_;  // of each lane's transfers
-  std::map<int, double> free_;               // when each link is
+  std::vector<std::map<int, double>> ends_;  // by lane: when its transfers end
+  std::map<int, double> free_;               // by link: when it is free
   std::vector<int> order_;
   double now_ = 0;
 };

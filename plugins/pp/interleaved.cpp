@@ -9,8 +9,8 @@
 namespace pp {
 namespace {
 
-// `sizes`: microbatches of each group. The order is that of groups of `width`, of which the
-// microbatches that a group lacks are left out; for full groups it is Megatron's.
+// `sizes`: microbatches of each group. The order is that of groups of `width` microbatches, without
+// those that a group lacks; for full groups it is Megatron's.
 Schedule in_groups(const ScheduleRequest& request, bool pair, const Schedule& empty,
                    const std::vector<int>& sizes, int width) {
   const int p = request.stages, chunks = request.chunks;
@@ -59,8 +59,8 @@ void fill_interleaved(const ScheduleRequest& request, bool pair, Schedule& sched
   if (m % p != 0) full.push_back(m % p);
   Schedule best = in_groups(request, pair, schedule, full, p);
   if (m > p && m % p != 0) {
-    // Groups of about one size, none smaller than the pipe is deep, or a short one at the end,
-    // whichever is sooner done.
+    // Takes groups of about one size, none smaller than the number of stages, or full ones and a
+    // short one at the end, whichever is over sooner.
     const int groups = m / p, width = (m + groups - 1) / groups;
     std::vector<int> even;
     for (int g = 0; g < groups; ++g) even.push_back(m / groups + (g < m % groups ? 1 : 0));

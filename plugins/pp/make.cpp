@@ -14,7 +14,7 @@
 namespace pp {
 namespace {
 
-// An action of a stage fits an int, and so does the sum over stages.
+// So few that the number of actions fits an int, for a stage and summed over stages.
 constexpr std::int64_t most_actions = std::int64_t{1} << 28;
 
 void validate_counts(const Scheduler& scheduler, const ScheduleRequest& request) {
@@ -55,7 +55,7 @@ void validate_size(const Scheduler& scheduler, const ScheduleRequest& request, s
               "give one for all, or one for each virtual stage");
 }
 
-// The largest activations of a stage, and that stage.
+// The largest activation bytes on any stage, and that stage.
 std::pair<double, int> largest(const Schedule& schedule, const ScheduleRequest& request) {
   std::pair<double, int> out = {0, 0};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -66,13 +66,13 @@ std::pair<double, int> largest(const Schedule& schedule, const ScheduleRequest& 
   return out;
 }
 
-// Schedulers that take this request, limit and all.
+// The names of schedulers that can serve the request, within its memory limit.
 std::vector<std::string> that_can(const ScheduleRequest& request) {
   std::vector<std::string> names;
   for (const Registration& registration : schedulers) {
     const auto other = mw::make<Scheduler>(registration, Values());
     if (other->fixed_chunks() > 0 && other->fixed_chunks() != request.chunks) continue;
-    // Those with a fixed order would ask here in turn.
+    // FixedScheduler::make() would call this function in turn.
     if (dynamic_cast<const FixedScheduler*>(other.get()) != nullptr) {
       ScheduleRequest unlimited = request;
       unlimited.memory_limit = 0;
@@ -83,7 +83,7 @@ std::vector<std::string> that_can(const ScheduleRequest& request) {
     try {
       other->make(request);
       names.push_back(other->name());
-    } catch (const Error&) {  // it cannot either
+    } catch (const Error&) {  // it cannot serve the request either
     }
   }
   return names;

@@ -26,9 +26,9 @@ void fill_1f1b(const ScheduleRequest& request, bool pair, Schedule& schedule) {
   const int m = request.microbatches, p = request.stages;
   for (int s = 0; s < p; ++s) {
     auto& order = schedule.order[static_cast<std::size_t>(s)];
-    // The first B follows the F that fills the pipe below this stage. A stage's pair waits for the
-    // pair of the stage below it and that one for an earlier one of this stage: with one more F
-    // ahead for each stage below, the two stages do not wait for each other in turn.
+    // The first B follows the F that fills the pipe below this stage. With pairs, a stage's pair
+    // waits for the pair of the stage below, and that one for an earlier pair of this stage: one
+    // more F ahead for each stage below keeps the two stages from waiting for each other in turn.
     const int ahead = std::min(m, pair ? 2 * (p - 1 - s) + 1 : p - s);
     for (int k = 0; k < m + ahead; ++k) {
       const Action forward = {s, Work::forward, k}, backward = {s, Work::backward, k - ahead};

@@ -1,5 +1,5 @@
-// Pipeline parallelism: layers -> pp, and a schedule. What is sent between stages, and how tied
-// embeddings add their gradients, follows from where the layers lie.
+// Pipeline parallelism: layers -> pp, and a schedule. Transfers between stages, and the sum of tied
+// embeddings' gradients, follow from where the layers lie.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -23,7 +23,7 @@ namespace {
 using mw::Error;
 using mw::Json;
 
-// This plugin's own.
+// The names of this plugin's own schedulers.
 std::string scheduler_names() {
   std::string names;
   for (const mw::Registration& one : pp::schedulers)
@@ -31,7 +31,7 @@ std::string scheduler_names() {
   return names;
 }
 
-// A file of compute actions, in PyTorch's form.
+// Reads a file of compute actions, a CSV in PyTorch's form.
 std::string read_file(const std::string& path, const std::string& names) {
   mw::check_regular(path, "schedule");
   std::ifstream file(path);
@@ -45,9 +45,10 @@ std::string read_file(const std::string& path, const std::string& names) {
   return text.str();
 }
 
-constexpr double least_time = 1e-12, most_time = 1e12;  // sums of them stay exact enough
+// Limits of a time; within them, sums of times stay exact enough.
+constexpr double least_time = 1e-12, most_time = 1e12;
 
-// One {F, I, W}, or one for each virtual stage.
+// Reads the option `times`: one { F, I, W }, or one for each virtual stage.
 std::vector<mw::WorkTimes> read_times(const Json& given) {
   const auto one = [](const Json& t) -> mw::WorkTimes {
     const bool good =
@@ -250,8 +251,8 @@ class PipelineParallel : public mw::Strategy {
     };
   }
 
-  // How many microbatches there will be is not known yet, and the scheduler may refuse some numbers
-  // of them; where it makes none of these orders, nobody knows.
+  // Whether the scheduler's orders may split B into I and W. The number of microbatches is not
+  // known yet, and the scheduler may refuse some; where it makes none of these orders, true.
   bool may_split(const mw::Scheduler& scheduler) const {
     return may(scheduler, [](const mw::Schedule& schedule) { return schedule.splits(); });
   }
@@ -273,7 +274,7 @@ class PipelineParallel : public mw::Strategy {
     return !made;
   }
 
-  // As far as a few orders tell: what is not seen here may be of others.
+  // Whether the scheduler's order depends on times, as far as a few orders tell.
   bool heeds_times(const mw::Scheduler& scheduler) const {
     static const mw::WorkTimes some[] = {{1, 1, 1, 0}, {1, 4, 0.25, 0}, {3, 1, 2, 0}};
     for (const int microbatches : {ways_, 2 * ways_, 4 * ways_}) {
@@ -286,7 +287,7 @@ class PipelineParallel : public mw::Strategy {
         request.times = {times};
         try {
           orders.push_back(scheduler.make(request).order);
-        } catch (const Error&) {  // not so many microbatches
+        } catch (const Error&) {  // it refuses this number of microbatches
         }
       }
       if (std::any_of(orders.begin(), orders.end(),
@@ -343,7 +344,8 @@ class PipelineParallel : public mw::Strategy {
     return stage_of_.empty() ? mw::round_robin_placement(ways_, chunks_) : stage_of_;
   }
 
-  // By what layers and ends cost, or as even as can be, unless the user lists them.
+  // The layers of each virtual stage: as the user lists them, by the cost of layers and ends, or as
+  // even as can be.
   std::vector<int> layers(mw::Draft& draft, int parts) const {
     const int layers = draft.graph().layers;
     if (layout_.empty()) {
@@ -385,13 +387,14 @@ class PipelineParallel : public mw::Strategy {
   std::vector<int> layout_, stage_of_;
   std::vector<mw::WorkTimes> times_;
   double memory_ = 0;
-  bool balances_ = false;      // the layers: nobody lists them
-  bool adapts_ = false;        // a scheduler's, not one that is written down
-  bool written_ = false;       // of a file
-  std::string plain_;          // what a schedule for several chunks is with one; or empty
-  std::string idle_times_of_;  // the scheduler that times were given for, and does not look at them
-  std::string idle_weave_of_;  // the scheduler that a weave was given for, and that joins no works
-  bool splits_ = true;         // of a function nobody knows
+  bool balances_ = false;      // layout = "auto": layers are balanced by their cost
+  bool adapts_ = false;        // the schedule heeds a memory limit (Pipeline::adapts)
+  bool written_ = false;       // the schedule is read from a file
+  std::string plain_;          // note: what a schedule for several chunks is with one chunk
+  std::string idle_times_of_;  // the scheduler that ignores the times given; or empty
+  std::string idle_weave_of_;  // the scheduler that joins no works for the weave given; or empty
+  // B may split into I and W; true for a function, which nobody knows
+  bool splits_ = true;
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
   std::shared_ptr<const mw::Weave> weave_;
 };

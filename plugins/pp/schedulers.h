@@ -11,14 +11,14 @@
 
 namespace pp {
 
-// Orders that follow from the counts alone: they fill `schedule.order`.
+// Fill `schedule.order` with orders that follow from the counts alone.
 void fill_gpipe(const ScheduleRequest& request, bool pair, Schedule& schedule);
 void fill_looped_bfs(const ScheduleRequest& request, bool pair, Schedule& schedule);
 void fill_1f1b(const ScheduleRequest& request, bool pair, Schedule& schedule);
 void fill_interleaved(const ScheduleRequest& request, bool pair, Schedule& schedule);
 void fill_dualpipev(const ScheduleRequest& request, bool pair, Schedule& schedule);
 
-// Without groups. `chunks` of each stage.
+// Schedulers without groups of actions.
 class GPipe final : public FixedScheduler {
  public:
   GPipe() : FixedScheduler(fill_gpipe, 1, false, false) {}
@@ -29,7 +29,7 @@ class LoopedBreadthFirst final : public FixedScheduler {
   std::string of_one_chunk() const override { return "gpipe"; }
 };
 
-// With pairs of F and B, if asked for.
+// Schedulers that join an F and a B into a group, if asked to.
 class OneForwardOneBackward final : public FixedScheduler {
  public:
   static Options options() {
@@ -65,8 +65,9 @@ class DualPipeV final : public FixedScheduler {
       : FixedScheduler(fill_dualpipev, 2, true, pairs(values, true)) {}
 };
 
-// Those that place W's by the request's times and keep to its memory limit, or without one zb-h1 to
-// 1F1B's memory (p microbatches), zb-h2 to that of 2p - 1, zbv of p.
+// Schedulers that place W's by the request's times and keep to its memory limit. Without a limit,
+// zb-h1 keeps to the memory of 1F1B (p microbatches), zb-h2 to that of 2p - 1 microbatches, zbv to
+// that of p.
 class ZeroBubble : public Scheduler {
  public:
   static Options options() {
@@ -130,13 +131,14 @@ inline constexpr std::array<Registration, 8> schedulers = {
         "dualpipev", "DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)"),
 };
 
-// What a script's function gets: { stages, chunks, microbatches, times = {{ forward, dgrad, wgrad
-// }} }, and with a memory limit { memory, bytes = {{ forward, dgrad }} }. The lists have an entry
-// for each virtual stage. Virtual stages and microbatches count from 0 as in "2F0".
+// The argument of a script's schedule function: { stages, chunks, microbatches, times = {{ forward,
+// dgrad, wgrad }} }, and with a memory limit { memory, bytes = {{ forward, dgrad }} }. The lists
+// have an entry for each virtual stage. Virtual stages and microbatches count from 0 as in "2F0".
 Json describe_request(const ScheduleRequest& request);
 
-// From what it returned: a list with one entry for each stage, "0F0 0F1 0B0" or {"0F0", "0F1"}; or
-// such text, a line for each stage. Throws Error (plan) that says what is wrong and where.
+// The schedule that a script's function returned: a list with one entry for each stage, "0F0 0F1
+// 0B0" or {"0F0", "0F1"}; or one text with a line for each stage. Throws Error (plan) that says
+// what is wrong and where.
 Schedule schedule_from_script(const Json& returned, const ScheduleRequest& request,
                               const std::string& name);
 

@@ -1,4 +1,4 @@
-// Interleaves works that share a stage: by their transfers, or as a script's function says.
+// The weave switch, the weave of a script's function, and what weaves share.
 #include "weaves.h"
 
 #include <fmt/format.h>
@@ -66,16 +66,16 @@ Switch::Switch(const mw::Values& values) : axes_(read_axes(values)) {}
 
 namespace {
 
-// One lane while it is run.
+// The state of one lane while the braid is made.
 struct SwitchLane {
   const std::vector<Instruction>* code = nullptr;
   std::vector<bool> waits;  // of each instruction: whether it waits for a transfer that counts
   std::size_t next = 0, waits_left = 0;
-  std::map<int, std::size_t> begun;  // by pending: how long the braid was then
+  std::map<int, std::size_t> begun;  // by pending: length of the braid when it began
   bool done() const { return next == code->size(); }
 };
 
-// Marks the waits of transfers that begin in the lane itself.
+// Makes a lane, and marks its waits for transfers that begin in the lane itself.
 SwitchLane lane_of(const mw::Program& program, const mw::Segment& segment,
                    const std::vector<std::string>& axes) {
   SwitchLane lane;
@@ -97,7 +97,8 @@ class Switching {
       : lanes_(std::move(lanes)), last_(lanes_.size()) {}
 
   std::vector<int> run() {
-    std::size_t all = 0, idle = 0;  // idle: turns in a row in which a lane would only wait
+    // idle: turns in a row that added nothing, as the lane would only have waited.
+    std::size_t all = 0, idle = 0;
     for (const SwitchLane& lane : lanes_) all += lane.code->size();
     for (std::size_t now = next_of(lanes_.size() - 1); order_.size() < all; now = next_of(now)) {
       const std::size_t before = order_.size();
@@ -108,15 +109,15 @@ class Switching {
       }
       idle = order_.size() > before ? 0 : idle + 1;
       if (idle < lanes_.size()) continue;
-      take(first_to_wait());  // nobody has anything to compute beside what is on its way
+      take(first_to_wait());  // no lane can compute beside the transfers under way
       idle = 0;
     }
     return std::move(order_);
   }
 
  private:
-  // Whether another lane has computed since the transfer of the lane's next instruction began, or
-  // none can any more.
+  // Whether the lane may wait: another lane has computed since the transfer that it waits for
+  // began, or all other lanes are done.
   bool may_wait(std::size_t now) const {
     const SwitchLane& lane = lanes_[now];
     const std::size_t began = lane.begun.at((*lane.code)[lane.next].pending);
@@ -129,7 +130,7 @@ class Switching {
     return !others;
   }
 
-  // The lane that stands at a wait and whose transfer began first.
+  // The lane that stands at the wait whose transfer began first.
   std::size_t first_to_wait() const {
     std::size_t first = lanes_.size(), began = 0;
     for (std::size_t k = 0; k < lanes_.size(); ++k) {
@@ -177,7 +178,7 @@ class Switching {
   }
 
   std::vector<SwitchLane> lanes_;
-  std::vector<std::size_t> last_;  // of each lane: how long the braid was after it computed last
+  std::vector<std::size_t> last_;  // by lane: length of the braid after it computed last
   std::vector<int> order_;
 };
 
@@ -211,7 +212,8 @@ std::vector<int> ScriptWeave::order(const mw::WeaveRequest& request) const {
                             {"layers", request.program.graph->layers}}});
   std::vector<int> order;
   for (const Json& lane : said) {
-    const auto number = mw::whole_number(lane);  // what is none is no lane, as -1 is
+    // anything but a lane's number becomes -1, which is refused
+    const auto number = mw::whole_number(lane);
     order.push_back(number && *number >= 1 && *number <= 1 << 20 ? static_cast<int>(*number) - 1
                                                                  : -1);
   }

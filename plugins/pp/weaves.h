@@ -1,4 +1,5 @@
-// The weaves of this plugin: the default, which needs no times, and that of a script's function.
+// The weaves of this plugin: switch, which needs no times; hide, which goes by predicted times; and
+// that of a script's function.
 #pragma once
 
 #include <array>
@@ -14,9 +15,8 @@
 namespace pp {
 
 // Runs a lane until it would wait for a transfer beside which no other lane has computed yet; then
-// the next lane that has anything left. A lane that waits for nothing more has no such places: it
-// runs in as many parts as the others have waits left. It needs no times, so a plan is the same
-// whatever device it is for.
+// the next lane that has instructions left. A lane without further waits runs in parts, as many as
+// the others have waits left. Needs no times, so that a plan is the same for every device.
 class Switch final : public mw::Weave {
  public:
   static mw::Options options();
@@ -25,12 +25,12 @@ class Switch final : public mw::Weave {
   std::vector<int> order(const mw::WeaveRequest& request) const override;
 
  private:
-  std::vector<std::string> axes_;  // whose transfers count; empty: all
+  std::vector<std::string> axes_;  // axes whose transfers count; empty: all
 };
 
-// By predicted seconds, for plans that name a device: at a wait for what is still on its way then,
-// the next lane whose next instruction is ready. Of several rules for which of those that are ready
-// is next, and of the order that needs no times, the one with which the braid is over first.
+// Goes by predicted seconds, for plans that name a device: where a lane would wait for a transfer
+// that is still under way, the next lane that is ready runs. Tries several rules for the choice
+// among ready lanes, and the order of switch, and takes the order that is over first.
 class Hide final : public mw::Weave {
  public:
   static mw::Options options();
@@ -38,7 +38,7 @@ class Hide final : public mw::Weave {
   std::vector<int> order(const mw::WeaveRequest& request) const override;
 
  private:
-  std::vector<std::string> axes_;  // whose transfers count; empty: all
+  std::vector<std::string> axes_;  // axes whose transfers count; empty: all
 };
 
 // mw.weave { name, order = function(lanes…) … end }, as Lua wraps it: the function is given the
@@ -53,18 +53,18 @@ class ScriptWeave final : public mw::Weave {
   Call call_;
 };
 
-// The option `axes` of weaves that go by transfers.
+// The option `axes` of weaves that go by transfers. read_axes() reads it.
 mw::Options& add_axes(mw::Options& options);
 std::vector<std::string> read_axes(const mw::Values& values);
 // Throws Error if the plan lacks one of the axes.
 void check_axes(const mw::Program& program, const std::vector<std::string>& axes);
 // The name of the axis that a transfer is over, as listings have it.
 std::string axis_of(const mw::Program& program, const mw::Instruction& start);
-// Whether a transfer is over one of the axes, or there is no list of them.
+// Whether a transfer counts: it is over one of the axes, or `axes` is empty.
 bool counts(const mw::Program& program, const mw::Instruction& start,
             const std::vector<std::string>& axes);
 
-// The weave that `weave` of these values says: a name, a table with a kind and its options, or a
+// The weave that the option `weave` says: a name, a table with a kind and its options, or a
 // script's function.
 std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values);
 

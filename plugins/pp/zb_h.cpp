@@ -9,7 +9,7 @@
 namespace pp {
 namespace {
 
-// After its first F's, `ahead` of stage, a stage does I and F in turn.
+// Each stage runs ahead[stage] F's first, then I and F in turn.
 Skeleton alternating(const ScheduleRequest& request, const std::vector<int>& ahead) {
   const int m = request.microbatches;
   Skeleton skeleton(ahead.size());
@@ -41,8 +41,8 @@ Schedule ZeroBubbleH::unpaired(const ScheduleRequest& request) const {
   const int held = std::min(request.microbatches, doubled_ ? 2 * p - 1 : p);
   ZeroBubbleSearch search(*this, request,
                           request.memory_limit > 0 ? request.memory_limit : held * most);
-  // From twice 1F1B's microbatches ahead down to as many as 1F1B's: with unequal times, or when
-  // memory makes W's come early, fewer can be sooner done.
+  // Tries stages that are ahead by twice 1F1B's microbatches down to 1F1B's: with unequal times, or
+  // when memory makes W's come early, fewer can be over sooner.
   const int variants = doubled_ ? 4 : 0;
   for (int variant = variants; variant >= 0; --variant) {
     std::vector<int> ahead;

@@ -19,10 +19,10 @@ bool clearly_less(double a, double b) {
   return a < b - 1e-9 * std::max(1e-30, std::max(a, b));
 }
 
-// One stage while W's are put into its order.
+// The state of one stage while W's are put into its order.
 struct Filling {
   std::vector<Action> order;
-  std::deque<Action> put_off;  // W's whose I is done
+  std::deque<Action> put_off;  // W's that may run: their I is done
   double now = 0, first = -1, busy = 0, bytes = 0;
 
   void run(const Action& action, double start, double seconds, double added) {
@@ -63,7 +63,8 @@ class Placer {
       }
       put(filling, action, ready);
     });
-    for (std::size_t s = 0; s < skeleton.size(); ++s) {  // a skeleton that waits for itself
+    // a stage that did not reach its end: the skeleton waits for itself
+    for (std::size_t s = 0; s < skeleton.size(); ++s) {
       possible_ = possible_ && reached[s] == skeleton[s].size();
     }
     return possible_ ? finish() : Placed{};
@@ -90,7 +91,7 @@ class Placer {
       const double seconds = request_.times_of(filling.put_off.front().vstage).wgrad;
       const double wait = ready - filling.now;
       if (clearly_less(wait, seconds * (1 - rule_.overrun))) break;
-      // A sliver of a wait, left by rounding, is none.
+      // A wait as short as this is a rounding error.
       if (wait < 1e-9 * ready) break;
       wgrad(filling);
     }
@@ -126,7 +127,8 @@ class Placer {
   bool possible_ = true;
 };
 
-// Each stage starts after its first F can have come, and has its works to do.
+// A lower bound of the makespan: each stage starts after its first F can have come, and then does
+// all its work.
 double bound_of(const std::vector<int>& stage_of, const ScheduleRequest& request) {
   std::vector<double> start(static_cast<std::size_t>(request.stages), -1), busy(start.size(), 0);
   double come = 0, bound = 0;

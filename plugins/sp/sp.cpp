@@ -97,7 +97,7 @@ class SequenceParallel : public mw::Strategy {
   }
 
  private:
-  // Whether there are such ranks, and the sequence has parts for all of them; else refuses.
+  // Whether there are ranks of the model, and the sequence has parts for all of them; else refuses.
   static bool on_the_models_ranks(mw::Draft& draft) {
     const std::vector<mw::Axis> model = draft.mesh().with_role(mw::Role::model);
     const std::vector<mw::Axis> sequence = draft.mesh().with_role(mw::Role::sequence);
@@ -128,14 +128,14 @@ class SequenceParallel : public mw::Strategy {
     return true;
   }
 
-  // The ops along the residual stream: those that the axis' other rules leave whole. Asked when all
-  // strategies have spoken.
+  // Cuts the sequence in the ops along the residual stream: those that the axis' other rules leave
+  // whole, once all strategies have added theirs.
   static void cut_the_stream(mw::Draft& draft, const std::string& axis) {
     draft.shard_where("seq", axis, [&draft, axis](const mw::Op& op) {
       const mw::Dims space = op.space();
       if (!mw::contains(space, seq) || !along_the_stream(space)) return false;
       if (mw::contains(space, "experts") || mw::contains(space, "scores"))
-        return false;  // ep's to cut
+        return false;  // ep cuts the ops of experts
       return std::none_of(draft.rules().begin(), draft.rules().end(), [&](const mw::Rule& rule) {
         return rule.axis == axis && rule.dim != seq && mw::contains(space, rule.dim) &&
                (!rule.where || rule.where(op));
@@ -143,8 +143,8 @@ class SequenceParallel : public mw::Strategy {
     });
   }
 
-  // Latents (DeepSeek-V2's attention) are narrower than the stream:
-  // gathered where heads are made of them.
+  // Whether an op is on the residual stream or on latents (DeepSeek-V2's attention), which are
+  // narrower: they are gathered where heads are made of them.
   static bool along_the_stream(const mw::Dims& space) {
     return mw::contains(space, hidden) || mw::contains(space, "q_rank") ||
            mw::contains(space, "kv_rank") ||
@@ -157,15 +157,15 @@ class SequenceParallel : public mw::Strategy {
     return ways;
   }
 
-  // "tp", "rows and columns".
+  // The axes' names for messages: "tp", "rows and columns".
   static std::string names_of(const std::vector<mw::Axis>& axes) {
     std::string names;
     for (const mw::Axis& axis : axes) names += (names.empty() ? "" : " and ") + axis.name;
     return names;
   }
 
-  // The axes that cut heads, as far as can be told: those of the model but such whose rules, said
-  // already, are for other dims.
+  // The axes that cut heads, as far as rules are known: axes of the model, but for those that have
+  // rules, none of which is for heads.
   static std::vector<mw::Axis> head_axes(const mw::Draft& draft) {
     std::vector<mw::Axis> axes = draft.mesh().with_role(mw::Role::model);
     std::erase_if(axes, [&](const mw::Axis& axis) {
@@ -204,12 +204,14 @@ class SequenceParallel : public mw::Strategy {
     return limit;
   }
 
-  // With ranks of its own: what its options divide, in their words.
+  // Whether the heads divide by `ways` (form = "ulysses") or by `ulysses`; refuses by that option
+  // if not.
   bool divides(mw::Draft& draft) const {
     const std::int64_t heads = draft.graph().size("heads");
     const std::vector<mw::Axis> others = head_axes(draft);
     const std::int64_t beside = ways_of(others);
-    const std::int64_t left = heads / beside;  // if the others' own check lets it through
+    // heads of one rank of the other axes, if they divide evenly
+    const std::int64_t left = heads / beside;
     if (form_ == "ulysses" && heads % beside == 0 && left % ways_ != 0) {
       draft.refuse(
           "axis.cannot-share", "ways",
@@ -279,16 +281,16 @@ class SequenceParallel : public mw::Strategy {
     }
   }
 
-  // The r-th rank has the parts r and 2n - 1 - r of 2n: together they have the same keys before
-  // them on every rank (Llama 3 Team 2024, section 3.3.2), or nearly so where the sequence does not
-  // divide.
+  // The r-th rank has the parts r and 2n - 1 - r of 2n: every rank has the same number of keys
+  // before the tokens of both parts together (Llama 3 Team 2024, section 3.3.2), or nearly so where
+  // the sequence does not divide.
   void balance(mw::Draft& draft, int ranks) const {
     if (ranks == 1) {
       if (!balance_.empty()) draft.note("sp: one rank has the whole sequence: nothing to balance");
       return;
     }
     const std::int64_t length = draft.graph().size("seq");
-    if (length < ranks) return;  // refused
+    if (length < ranks) return;  // refused by the rule for seq
     std::vector<mw::Range> order;
     std::int64_t begin = 0, end = length;
     for (int rank = 0; rank < ranks; ++rank) {

@@ -37,7 +37,7 @@ void delay_wgrads(const mw::Program& program, mw::Segment& segment) {
   }
 }
 
-// Whether the instruction reads what one of these has made: what is not there before them.
+// Whether the instruction reads, from slots that do not persist, what code[from, to) makes.
 bool reads_from(const mw::Instruction& i, const mw::Program& program,
                 const std::vector<mw::Instruction>& code, std::size_t from, std::size_t to) {
   std::set<int> read;
@@ -55,9 +55,9 @@ bool reads_from(const mw::Instruction& i, const mw::Program& program,
   return found;
 }
 
-// Where a backward is parted into I and W, the weight gradients of the ops whose input gradients a
-// collective of I sums are computed while that is on its way: they come from W, which has less to
-// do then. One that needs what W or a later part of I makes stays in W, and so do slices of an op,
+// For a backward that is parted into I and W: while a collective of I sums the input gradients of
+// ops, the weight gradients of the same ops are computed, which are moved here from W. A weight
+// gradient stays in W if it needs what W or a later part of I makes, and so do slices of an op,
 // which are computed in their order.
 void bring_wgrads(const mw::Program& program, mw::Segment& dgrad, mw::Segment& wgrad) {
   std::vector<mw::Instruction>& code = dgrad.code;

@@ -23,18 +23,19 @@ struct ShardedStorage {
   // Below stage 3: updated parameters are gathered beside the next step's forward.
   bool gather_overlaps_forward = true;
   int prefetch = 1;  // layers whose parameters are gathered ahead of the one that computes
-  // Gathered for each forward and backward; else once a step.
+  // Stage 3: parameters are gathered for each forward and backward; false: once a step.
   bool reshard_after_forward = true;
   // Gradients in shards are reduced when the stage turns to another chunk of the model, not in
   // every microbatch.
   bool by_chunk = false;
-  // What lies in host memory of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
+  // Which state of every bucket, sharded or not, lies in host memory (Ren et al. 2021,
+  // "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
-  bool update_on_device = false;  // where this is updated; else in host memory
-  bool update_overlaps = true;    // updates there go on beside what is computed
+  bool update_on_device = false;  // offloaded state is updated on the device, not in host memory
+  bool update_overlaps = true;    // updates in host memory go on beside computation
 };
 
-// The buckets of which ranks keep a shard, by this slot of each of their parameters.
+// The sharded buckets, by the slot that `slot` names of each of their parameters.
 std::map<int, int> buckets_of(const mw::Program& program, int mw::ProgramParameter::*slot) {
   std::map<int, int> buckets;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
@@ -66,11 +67,11 @@ class ShardStorage {
   }
 
  private:
-  // Whether there is any bucket of which ranks keep a shard.
+  // Sets how each bucket is sharded. Whether any is.
   bool choose() {
     bool any = false;
     for (mw::Bucket& bucket : program_.buckets) {
-      if (bucket.counts) continue;  // all see all counts
+      if (bucket.counts) continue;  // counters stay whole: all ranks see all counts
       for (const std::string& axis : storage_.axes) {
         for (int atom : program_.mesh.axis(axis).atoms) {
           const auto& reduce = bucket.reduce_atoms;
@@ -100,15 +101,16 @@ class ShardStorage {
            storage_.offload != mw::Offload::nothing && storage_.reshard_after_forward;
   }
 
-  // After a bucket's last gradient; awaited when the next that lies and is summed alike is about to
-  // begin, so that two of them live at most. A layer has several where its parameters do not.
+  // Begins each bucket's reduction after its last gradient. Awaited before the next one with the
+  // same reduce_atoms and parameter_atoms begins, so that two such buckets' gradients live at most.
   void reduce_in(mw::Segment& segment, const std::map<int, int>& buckets) {
     if (segment.kind == mw::SegmentKind::finish) return;
     std::vector<mw::Span> list = mw::spans(segment, buckets);
     std::stable_sort(list.begin(), list.end(),
                      [](const mw::Span& a, const mw::Span& b) { return a.last < b.last; });
     mw::Insertions inserts;
-    std::map<std::pair<std::vector<int>, std::vector<int>>, int> before;  // by how they lie
+    // by reduce_atoms and parameter_atoms: the bucket begun last
+    std::map<std::pair<std::vector<int>, std::vector<int>>, int> before;
     for (const mw::Span& span : list) {
       const mw::Bucket& bucket = program_.buckets[span.group];
       const auto [place, first] =
@@ -122,11 +124,11 @@ class ShardStorage {
     inserts.into(segment);
   }
 
-  // Spans one behind the other of one layer.
+  // Groups consecutive spans of one layer.
   std::vector<std::vector<mw::Span>> by_layer(const mw::Segment& segment,
                                               const std::vector<mw::Span>& list) const {
     std::vector<std::vector<mw::Span>> layers;
-    int before = -1;  // of no layer
+    int before = -1;  // layer of the previous span; -1: none
     for (const mw::Span& span : list) {
       const int op = segment.code[span.first].op;
       const int layer = op < 0 ? -1 : program_.graph->ops()[op].layer;
@@ -144,7 +146,7 @@ class ShardStorage {
     mw::Insertions inserts;
     for (std::size_t n = 0; n < layers.size(); ++n) {
       if (storage_.reshard_after_forward) {
-        // Before the first layer what nothing stands before.
+        // At the first layer, gathers without an earlier place begin too.
         for (std::size_t k = n == 0 ? 0 : n + ahead; k <= n + ahead && k < layers.size(); ++k) {
           for (const mw::Span& span : layers[k])
             inserts.before(layers[n].front().first, mw::begin_gather(program_, span.group, phase));
@@ -158,8 +160,8 @@ class ShardStorage {
     inserts.into(segment);
   }
 
-  // All gathers at the start of the step, in the order of use; nothing lets go before its end. Each
-  // is awaited by all runs that use it.
+  // Begins all gathers at the start of the step, in the order of use; what is gathered is kept
+  // until its end. All runs that use a gather await it.
   void gather_once() {
     mw::Segment all;
     all.name = "gather";
@@ -184,8 +186,9 @@ class ShardStorage {
   const ShardedStorage& storage_;
 };
 
-// Gradients that are added up whole while a stage's backward stays with one chunk of the model are
-// reduced where the timeline turns to another chunk, in copies of the segments.
+// Reduces gradients when a stage turns to another chunk: they are added up whole while its backward
+// stays with one chunk of the model, and copies of the segments reduce them where the timeline
+// turns.
 class ByChunk {
  public:
   ByChunk(mw::Program& program, const std::map<int, int>& bucket_of) : program_(program) {
@@ -214,19 +217,19 @@ class ByChunk {
   }
 
  private:
-  // What a copy of the segment `of` awaits before all else, as it adds to the same gradients again;
-  // what it awaits before it begins reductions of its own; and these.
+  // A copy of segment `of`. before: reductions awaited first, as it adds to the same gradients
+  // again; begun: those that it begins; awaited: those awaited before these.
   struct Copy {
     int of = -1;
     std::vector<int> before, awaited, begun;
     auto operator<=>(const Copy&) const = default;
   };
 
-  // The buckets that no later run adds to before the stage turns, by run.
+  // By run: the buckets to which no later run adds before the stage turns to another chunk.
   std::vector<std::vector<int>> last_runs() const {
     std::vector<std::vector<int>> reduced(program_.timeline.size());
     std::map<int, std::size_t> next;  // by virtual stage: the next run that adds
-    std::map<int, std::size_t> adds;  // by bucket
+    std::map<int, std::size_t> adds;  // by bucket: the next run that adds to it
     for (std::size_t r = program_.timeline.size(); r-- > 0;) {
       const int segment = program_.timeline[r].segment;
       if (written_[segment].empty()) continue;
@@ -245,10 +248,10 @@ class ByChunk {
     return reduced;
   }
 
-  // Each reduction begins after its bucket's last gradient. It is awaited when others begin, at the
-  // next turn or, where weights' gradients are pieces of their own, before it: waits earlier would
-  // keep earlier stages from their gradients, and two chunks' gradients are there at once in any
-  // case.
+  // Makes a copy. A reduction begins after its bucket's last gradient. It is awaited when others
+  // begin: at the next turn or, where weights' gradients are pieces of their own, before it.
+  // Earlier waits would keep earlier stages from their gradients, and two chunks' gradients exist
+  // at once in any case.
   int make(const Copy& copy) {
     const auto& [of, before, awaited, begun] = copy;
     mw::Insertions inserts;
@@ -266,18 +269,18 @@ class ByChunk {
   }
 
   mw::Program& program_;
-  std::vector<std::vector<mw::Span>> written_;  // of each segment, by last use
-  std::map<Copy, int> copies_;                  // the copy's segment
+  std::vector<std::vector<mw::Span>> written_;  // by segment: spans of gradients, by last use
+  std::map<Copy, int> copies_;                  // copies that were made, with their segments
 };
 
-// When what lies in host memory is updated there, and why then.
+// A note on when offloaded state is updated in host memory, and why then; empty if none is.
 std::string say_when_updated(const std::vector<mw::Program>& programs) {
   std::size_t all = 0, asked = 0, forward = 0;
   bool waits = false;
   for (const mw::Program& program : programs) {
     waits = waits || program.update_needs_totals;
     for (const mw::Bucket& bucket : program.buckets) {
-      // Those of matrices too, which have no place in a forward.
+      // Counts the buckets of matrices too, whose updates have no place in a forward.
       const bool offloaded = bucket.offload != mw::Offload::nothing && !bucket.update_on_device;
       all += bucket.rule && offloaded ? 1 : 0;
       asked += bucket.updated_on_host() && bucket.update_overlaps ? 1 : 0;
@@ -302,7 +305,7 @@ std::string say_when_updated(const std::vector<mw::Program>& programs) {
 // Cuts the flat tensors of the buckets that are reduced over `axes`: gradients are
 // reduce-scattered, and parameters all-gathered after the update, or, stored as shards themselves,
 // before each use and let go after it. Gradients stored as shards are reduced in every microbatch,
-// as each bucket's are there, or by chunk.
+// each bucket as soon as its gradients are complete, or by chunk.
 mw::Pass shard_storage(const ShardedStorage& storage) {
   mw::Pass pass{"shard storage",
                 [storage](mw::Program& program) { ShardStorage(program, storage).run(); },
@@ -481,7 +484,7 @@ class Zero : public mw::Strategy {
   static constexpr std::int64_t usual_bucket = 25 << 20;
   static constexpr int usual_prefetch = 1;
 
-  // What was written and would change nothing.
+  // Throws for options that were given and would change nothing.
   void refuse_idle_options() const {
     const auto refuse = [&](const char* key, const std::string& why, const std::string& hint) {
       throw mw::Error(mw::Stage::options, "option.needs", key,
@@ -522,7 +525,7 @@ class Zero : public mw::Strategy {
     }
   }
 
-  // Ranks that are alone on the axes that shard.
+  // Notes that nothing is sharded, if all axes that shard have one rank.
   void note_copies(mw::Draft& draft, const std::vector<std::string>& axes) const {
     if (std::any_of(axes.begin(), axes.end(),
                     [&](const std::string& axis) { return draft.mesh().axis(axis).ways > 1; }))

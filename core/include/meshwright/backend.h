@@ -36,10 +36,10 @@ void reduce(c10::ScalarType dtype, Combine combine, std::span<const std::byte* c
 // Throws as reduce() would, before any rank waits.
 void check_reducible(c10::ScalarType dtype, Combine combine);
 
-// A time limit for waiting for others. One waits in looks of an eighth of the limit, or of a second
-// if that is less. A look that takes longer than two of these counts as two, since this process did
-// not run meanwhile: it was stopped (SIGSTOP, by a batch system that suspends its jobs), and so
-// were the others, so that nobody is late.
+// A time limit for waiting for other ranks, which does not count time in which this process was
+// stopped (SIGSTOP, by a batch system that suspends its jobs), because the other ranks were stopped
+// too. The waiter calls over() at each next(): after an eighth of the limit, or after a second if
+// that is less. An interval longer than two such periods counts as two.
 class Patience {
  public:
   using Clock = std::chrono::steady_clock;
@@ -48,10 +48,10 @@ class Patience {
         left_(limit),
         looked_(now) {}
 
-  // When to look next.
+  // The time until which the caller should wait before it calls over().
   Clock::time_point next() const { return looked_ + std::min(left_, look_); }
-  // Call this after each look. Whether the limit is reached. A thread of a busy machine wakes up
-  // late, but one that is later than twice its look did not run.
+  // Returns whether the limit is reached; to be called after each wait. A thread of a busy machine
+  // may wake up late, but one that wakes up more than one period late was stopped.
   bool over(Clock::time_point now = Clock::now()) {
     left_ -= std::min(now - looked_, 2 * look_);
     looked_ = now;
@@ -63,56 +63,59 @@ class Patience {
   Clock::time_point looked_;
 };
 
-// What one rank called; two ranks' calls must agree. Also what messages quote.
+// The arguments of a collective, as one rank called it. The ranks of a group compare them, and
+// error messages quote them.
 struct Call {
   Collective op = Collective::barrier;
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  std::int64_t elements = 0;  // of the tensor reduced, broadcast, sent; all-gather: of the input;
-                              // reduce-scatter: of the output; all-to-all: of one row
+  // Elements of the tensor that is reduced, broadcast or sent; all-gather: of the input;
+  // reduce-scatter: of the output; all-to-all: of one row.
+  std::int64_t elements = 0;
   Combine combine = Combine::sum;
   int root = -1;                                    // broadcast: index in the group
   std::vector<std::int64_t> in_splits, out_splits;  // all-to-all: rows to and from each rank
   std::string label, phase;
 
-  // "all-reduce (sum) of 1024 float for 'layers.0.attention.o' (forward)"
+  // The call as text: "all-reduce (sum) of 1024 float for 'layers.0.attention.o' (forward)".
   std::string describe() const;
-  // Whether two members of a group can be partners with these calls, by their places in it: only
-  // the splits of an all-to-all differ between calls that fit.
+  // Whether this call, of the group member at `place`, agrees with the call of another member.
+  // Between calls that agree, only the splits of an all-to-all may differ.
   bool fits(std::size_t place, const Call& other, std::size_t other_place) const;
 };
 
-// What a round moves, whatever carries it: elements that go from the inputs of some members of the
-// group to the outputs of some. Of several inputs the outputs get the reduction, in the order of
-// the members.
+// A contiguous range of elements that a collective copies from the inputs of some members of the
+// group to the outputs of some members. If there are several inputs, each output gets their
+// reduction, in the order of the members.
 struct Run {
   struct Buffers {
-    std::size_t first = 0, count = 0;  // members
-    std::int64_t begin = 0;            // where the run begins in each of their buffers, in elements
+    std::size_t first = 0, count = 0;  // members of the group: [first, first + count)
+    std::int64_t begin = 0;            // offset of the range in each member's buffer, in elements
     bool has(std::size_t member) const { return member - first < count; }
   };
   Buffers in, out;
   std::int64_t elements = 0;
 };
-// The runs of one round, none of them empty. `calls`: by member; of a send and its recv those two.
-// Null for those that are not known: of an all-to-all the runs between two of these are left out,
-// and where a run begins in the buffer of one of them is not said.
+// Lists the ranges (Run) that one collective copies, none of them empty. `calls`: the call of each
+// member; for a send and its recv, these two calls. A null call is not known to this process: an
+// all-to-all's ranges between two such members are left out, and the offsets of ranges in their
+// buffers are not set.
 void lay_out(std::span<const Call* const> calls, std::vector<Run>& runs);
 
-// Why a round failed.
+// Why a collective failed.
 enum class Cause : std::uint8_t {
-  earlier,  // something that went wrong before
-  absence,  // a rank did not come: it may have failed, and not said so yet
-  itself,
+  earlier,  // an earlier failure of the run
+  absence,  // a rank did not come in time; it may have failed without having reported it yet
+  itself,   // a fault of this collective, such as calls that disagree
 };
-// Aborted, WaitedInVain or Error.
+// Throws Aborted (earlier), WaitedInVain (absence) or Error (itself).
 [[noreturn]] void throw_failure(const Problem& problem, Cause cause);
 
 // Lists as "rank 2" or "ranks 1, 2 and 5".
 std::string list_ranks(const std::vector<int>& ranks);
 
-// The words for what goes wrong where ranks meet, whatever carries them. `name`: which one it is
-// among the group's, "collective 12".
+// The problems that a backend reports, in the same words for every transport. `name`: which
+// collective of the group it is, "collective 12". `call`: Call::describe() of it.
 Problem disagreement(const std::string& axis, const std::string& name, int rank, const Call& call,
                      int other_rank, const Call& other_call);
 Problem ended_rank(const std::string& axis, const std::string& name, const std::string& call,
@@ -123,18 +126,20 @@ Problem lateness(const std::string& axis, const std::string& name, const std::st
 Problem aborted_run(const std::string& why, const std::string& hint = "");
 Problem dropped_collective(const std::string& axis, int rank, const std::string& what);
 std::string stopped_by(int rank, const std::string& reason);
-// A rank that runs and waits for no other one, and what it did last: "has completed no collective".
+// A rank that runs and waits for no other rank, and a text of what it did last, such as "has
+// completed no collective".
 struct IdleRank {
   int rank = 0;
   std::string text;
 };
-// Where all of `missing` wait themselves, words that name the ranks that wait for nobody (`idle`,
-// of all ranks): the others wait for one of them, directly or in turn. Empty if `missing` has one
-// of them, if there are none, or if there are too many to blame.
+// Names the ranks that hold up a collective whose `missing` ranks all wait elsewhere themselves:
+// the ranks that wait for nobody (`idle`, of all ranks of the run). Empty if one of `missing` is
+// idle, if no rank is idle, or if too many are idle to blame them.
 std::string held_up_by(const std::vector<int>& missing, const std::vector<IdleRank>& idle);
 
-// A rank's backend in one group, as far as checking goes what it is called with. A call that is
-// right in itself becomes an Issue and goes to issue() or issue_pair(), which return at once.
+// Base class for the backend of one rank in one group. It checks the arguments of each call. A
+// valid call becomes an Issue, which the subclass carries out in issue() or issue_pair(); both
+// return at once.
 class CheckedBackend : public c10d::Backend {
  public:
   // `group`: global ranks in order; `index`: this rank's place in it.
@@ -162,12 +167,12 @@ class CheckedBackend : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
  protected:
-  // One checked call. `in` and `out` are contiguous, the same tensor for what works in place, and
-  // undefined for a barrier.
+  // One checked call. `in` and `out` are contiguous. They are the same tensor for a collective that
+  // works in place, and undefined for a barrier.
   struct Issue {
     Call call;
     at::Tensor in, out;
-    std::vector<at::Tensor> tensors, results;  // to keep until it has ended; what result() gives
+    std::vector<at::Tensor> tensors, results;  // kept alive until the end; what result() returns
     c10d::OpType type = c10d::OpType::UNKNOWN;
     std::chrono::milliseconds timeout{};
   };
@@ -193,31 +198,33 @@ class CheckedBackend : public c10d::Backend {
   std::chrono::milliseconds timeout_;
 };
 
-// Throws Error (run, "collective.rank") where a group names a rank that is none of `ranks`, or has
-// no member at this place.
+// Throws Error (run, "collective.rank") if `group` has a rank outside [0, ranks), or if `index` is
+// not the place of a member.
 void check_group(const std::string& axis, const std::vector<int>& group, int index, int ranks);
 
-// By rank, the process that carries it, from what Carrier::connect() is told: ranks[p] are those of
-// process p. Ranks that nobody carries have -1.
+// Returns the process of each rank. `ranks`: the ranks of each process, as Carrier::connect() gets
+// them. -1: no process carries the rank.
 std::vector<int> process_of_ranks(const std::vector<std::vector<int>>& ranks);
 
-// Ranks that are threads of this process.
+// A source that connects ranks which are threads of this process.
 class ThreadSource : public CommunicatorSource {
  public:
-  // Whether the rank waits for another one in a group of this source, and what it is about as far
-  // as this source knows. From any thread; takes no lock under which `Beyond` is called.
+  // Whether the rank waits for another rank in a group of this source, and a text of what the rank
+  // waits for or did last. Any thread may call these; they take no lock under which a function of
+  // Beyond is called.
   virtual bool waits(int rank) const = 0;
   virtual std::string whereabouts(int rank) const = 0;
 };
-// What is known of ranks where a thread source connects some of a run's ranks alone: in other
-// groups they may wait for ranks of other processes. Called by ranks' threads.
+// Answers questions about ranks that a ThreadSource cannot answer, because its ranks may also wait
+// in groups with ranks of other processes. Ranks' threads call these functions.
 struct Beyond {
   std::function<std::string(int rank)> whereabouts;
-  // As the function of this name, of all ranks. It may take a second.
+  // comm::held_up_by over the ranks of all processes. The call may take a second.
   std::function<std::string(const std::vector<int>& missing)> held_up_by;
 };
-// Connects those of `ranks` ranks that are threads of this process: for groups all of whose members
-// live here. `beyond`: null if all ranks live here; what it leaves empty is not known.
+// Makes a source for groups whose members are all threads of this process. `ranks`: of the whole
+// run. `beyond`: null if all ranks of the run are in this process; a function that is empty has no
+// answer.
 std::unique_ptr<ThreadSource> thread_source(int ranks, std::chrono::milliseconds timeout,
                                             const Beyond* beyond = nullptr);
 

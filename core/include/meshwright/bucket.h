@@ -9,42 +9,44 @@
 
 namespace mw {
 
-// What of a bucket each rank keeps only its shard of; each has also what stands before it.
+// Which tensors of a bucket are sharded over the ranks. Each value includes those before it:
+// `gradients` also shards the optimizer state.
 enum class ShardedState : std::uint8_t { nothing, optimizer, gradients, parameters };
 
-// What of a bucket lies in host memory and is updated there: the optimizer's state; the rank's
-// shard of parameters that are kept as shards too.
+// Which tensors of a bucket lie in host memory. `optimizer`: the optimizer state. `parameters`:
+// also the rank's shard of the parameters, which must be sharded.
 enum class Offload : std::uint8_t { nothing, optimizer, parameters };
 
-// A bucket's flat slots, of which its parameters' and their gradients' slots are views.
+// The flat slots of a bucket, as indices into Program::slots; -1: there is none. The slots of its
+// parameters and of their gradients are views of `parameters` and `gradients`.
 struct FlatSlots {
-  int parameters = -1;  // whole, as compute reads them
-  int stored = -1;      // what the rank keeps of them: these, or its shard
-  int gradients = -1;   // whole, as backward adds to them
-  int reduced = -1;     // what the rank keeps of their sum
-  // What the rank keeps of the parameters, on the device, while that is gathered from host memory.
-  // -1: it lies on the device.
+  int parameters = -1;  // the whole parameters, as ops read them
+  int stored = -1;      // the parameters that the rank keeps: `parameters`, or its shard of them
+  int gradients = -1;   // the whole gradients, as backward adds to them
+  int reduced = -1;     // the reduced gradients that the rank keeps: all, or its shard of them
+  // Copy on the device of the rank's parameter shard, while parameters are gathered from host
+  // memory; -1: the shard lies on the device.
   int on_device = -1;
-  // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not
-  // `reduced` itself, what arrives, and that in the gradients' dtype. -1: there is none.
+  // Buffers of a reduction. `cast`: the gradients in the dtype in which they are summed, if that is
+  // another one. `arriving`: the rank's shard of the sum, if it is not received in `reduced`.
+  // `cast_back`: `arriving` in the gradients' dtype.
   int cast = -1, arriving = -1, cast_back = -1;
-  // The optimizer's: its own copy of what it updates, -1 where that is `stored`; what it keeps
-  // beside it; of matrices in shards, the shard of directions and all of them.
-  int master = -1;
-  std::vector<int> states, of_matrix;  // as UpdateRule has them
+  int master = -1;  // the optimizer's copy of the parameters; -1: it updates `stored`
+  std::vector<int> states, of_matrix;  // the optimizer state, in the order of UpdateRule's lists
   // The tensor that the optimizer updates.
   int updated() const { return master >= 0 ? master : stored; }
-  // Where a bucket is updated on the device (Bucket::update_on_device), the copies there of what
-  // lies in host memory: of `states`, and of updated(), -1 where that lies on the device.
+  // The copies on the device of `states` and updated(), if these lie in host memory but are updated
+  // on the device (Bucket::update_on_device).
   std::vector<int> states_on_device;
   int updated_on_device = -1;
-  // Where a bucket is updated in host memory, element by element (Bucket::updated_on_host()): its
-  // reduced gradients there; and, where that is not the dtype of updated(), the updated parameters
-  // there in the dtype that computes: `stored` itself, or what is copied to it on the device.
+  // Slots of an update in host memory (Bucket::updated_on_host): the reduced gradients there, and
+  // the updated parameters in the ops' dtype, if updated() has another dtype. The latter are
+  // `stored` itself, or are copied to `stored` on the device.
   int gradients_on_host = -1, parameters_on_host = -1;
+  // Update directions of sharded matrices: the rank's shard, and all of them once gathered.
   int direction = -1, directions = -1;
-  // Their moves under way: the reduction, what of it remains for the shards,
-  // the gather of parameters.
+  // Pending numbers (Instruction::pending) of the bucket's collectives: the reduction, the sum of
+  // reduced shards over further ranks, the gathers of parameters and of directions.
   int reduction = -1, shard_reduction = -1, gather = -1, gather_directions = -1;
 };
 
@@ -54,44 +56,43 @@ struct Bucket {
   std::vector<int> parameters;       // indices into Program::parameters
   std::vector<int> reduce_atoms;     // atoms to all-reduce over; empty: nothing to reduce
   std::vector<int> parameter_atoms;  // atoms over which the parameters are sharded
-  std::vector<int> stages;  // that hold these parameters, if more than one (tied embeddings)
+  std::vector<int> stages;  // stages that hold these parameters, if several (tied embeddings)
   std::string name;
-  bool counts = false;   // of parameters that count (Value::counts), which no optimizer sees
-  bool matrix = false;   // of matrices of layers, for which the optimizer has a rule of their own
-  bool overlap = false;  // its reduction starts as soon as its last gradient is there
-  bool reduce_per_microbatch = false;  // reduced after every run that adds to it
-  // Where the optimizer's state is in shards and parameters are whole: the updated parameters are
-  // gathered beside the next step's forward, which awaits them before their first use; else, and
-  // where no forward uses them, at the step's end. Whoever reads parameters between two steps
-  // (RankRun) awaits them too.
+  bool counts = false;   // holds counters (Value::counts), which no optimizer trains
+  bool matrix = false;   // holds matrices of layers, which have an update rule of their own
+  bool overlap = false;  // the reduction starts as soon as the last gradient is ready
+  bool reduce_per_microbatch = false;  // reduced after every segment run that adds gradients
+  // Gathers updated parameters during the next step's forward, which waits for them before their
+  // first use; for sharded optimizer state with whole parameters. If false, or if no forward uses
+  // the parameters, they are gathered at the end of the step. Code that reads parameters between
+  // two steps (RankRun) must wait for the gather too.
   bool gather_overlaps_forward = false;
-  // Carries out the reduction (reduction_hook.h); null: one all-reduce.
+  // The hook that sums the gradients over the ranks (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
-  // How it is stored. Atoms of `reduce_atoms` over which flat tensors are cut, equally, with zeros
-  // after the last parameter, and of what a rank keeps its shard alone. Parameters that are kept
-  // whole are gathered after the update by the planner. Whoever has them kept as shards gathers
-  // them before each use (begin_gather), and reduces gradients that are kept as shards
-  // (begin_reduction).
+  // Those of `reduce_atoms` over which the flat tensors are sharded, in equal parts, with zeros
+  // after the last parameter. The planner gathers whole parameters after the update. A pass that
+  // shards parameters must gather them before each use (begin_gather), and a pass that shards
+  // gradients must reduce them (begin_reduction).
   std::vector<int> shard_atoms;
-  // Whether all ranks keep the parameters whole, and each updates its shard of them.
+  // Whether all ranks keep whole parameters, but each updates only its shard of them.
   bool gathered_once_updated() const {
     return sharded_state == ShardedState::optimizer || sharded_state == ShardedState::gradients;
   }
-  ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
-  Offload offload = Offload::nothing;                  // parameters: only of those kept as shards
-  bool update_on_device = false;  // what is offloaded comes to the device for the update
-  // Whether it is updated in host memory, one element at a time.
+  ShardedState sharded_state = ShardedState::nothing;  // `nothing` if `shard_atoms` is empty
+  Offload offload = Offload::nothing;
+  bool update_on_device = false;  // offloaded tensors are copied to the device for the update
+  // Whether the host updates the bucket, by an ElementOp, in host memory.
   bool updated_on_host() const { return flat.gradients_on_host >= 0; }
-  // Whether such an update is to be made beside what the device computes: beside the backward,
-  // where it waits for no totals (Program::update_needs_totals), else beside the next step's
-  // forward. Else it is made at the step's end.
+  // Whether an update in host memory overlaps with the device's work: with the backward, if the
+  // update needs no totals (Program::update_needs_totals), else with the next step's forward. If
+  // false, the update runs at the end of the step.
   bool update_overlaps = false;
-  // Set by the planner: the update of a step, and the way of the parameters to the device, stand in
-  // the next step's forward, before what reads the parameters first (completes_update,
-  // engine/program_facts.h). Where no forward has a place for them, they stand at the step's end.
+  // Set by the planner: the update, and the copies of parameters to the device, stand in the next
+  // step's forward, before the first reader of the parameters (completes_update,
+  // engine/program_facts.h). If no forward has a place for them, they stand at the step's end.
   bool update_overlaps_forward = false;
-  std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not
-  FlatSlots flat;                                 // once the passes have decided about buckets
+  std::shared_ptr<const struct UpdateRule> rule;  // null: no optimizer updates the bucket
+  FlatSlots flat;                                 // set once all passes have edited the buckets
 };
 
 }  // namespace mw

@@ -1,4 +1,5 @@
-// Options that name one of several things, with options of its own.
+// Reads an option whose value is a name, or a name with options of its own: a scheduler, an
+// optimizer.
 #pragma once
 
 #include <optional>
@@ -10,11 +11,11 @@ namespace mw {
 
 struct NamedChoice {
   std::string name;
-  Json options = Json::object();  // as a table of a script, without the name
+  Json options = Json::object();  // the table as the script has it, without the name
 };
 
-// Reads "NAME", mw.NAME { … }, { kind = "NAME", … } or { "NAME", … }; nothing if `given` names
-// nothing.
+// Reads a value of the form "NAME", mw.NAME { … }, { kind = "NAME", … } or { "NAME", … }. Returns
+// nothing if the value has no name.
 std::optional<NamedChoice> named_choice(const Json& given);
 
 }  // namespace mw

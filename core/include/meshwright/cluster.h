@@ -11,9 +11,9 @@
 //   };
 //   MESHWRIGHT_PLUGIN("racks", "1.0.0", "our hall", mw::cluster<Racks>())
 //
-// A script writes cluster = mw.cluster("racks", { racks = 2 }): keys that are its options go to
-// the plugin, others change the table that it describes. A description that is no more than numbers
-// can be a file instead: NAME.cluster.lua in a folder of the plugin path.
+// A script writes cluster = mw.cluster("racks", { racks = 2 }). Keys that are the plugin's options
+// go to the plugin; other keys change the table that describe() returns. A description that is only
+// numbers can be a file instead: NAME.cluster.lua in a folder of the plugin path.
 #pragma once
 
 #include <memory>
@@ -25,12 +25,12 @@ namespace mw {
 
 class ClusterSource : public Registered {
  public:
-  // Rates a second, sizes in bytes, times in seconds, as the files of clusters/ have them; checked
-  // where it is used. By the thread that reads the script.
+  // Returns a table with the keys of clusters/*.lua: rates per second, sizes in bytes, times in
+  // seconds. The reader of the table checks it. Called in the thread that reads the script.
   virtual Json describe() const = 0;
 };
 
-// Made by a constructor (const Values&), or one without arguments.
+// A cluster source's constructor takes (const Values&), or nothing.
 template <>
 struct KindOf<ClusterSource> {
   static constexpr Kind kind = Kind::cluster;

@@ -1,4 +1,4 @@
-// Decompositions of matrices, as ranks in threads of one process may call them.
+// Matrix decompositions that ranks in threads of one process may call at the same time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,15 +7,16 @@
 
 namespace mw {
 
-// At the first decomposition of a process on GPUs libtorch loads a library, and a second thread
-// that calls one meanwhile fails ("lazy wrapper should be called at most once"). The functions of
-// this file let one thread make the first call while the others wait.
+// At a process' first decomposition on a GPU, libtorch loads a library, and a second thread that
+// calls a decomposition meanwhile fails ("lazy wrapper should be called at most once"). The
+// functions below let one thread make the first call while other threads wait.
 
-// (Q, R) of matrices [..., m, n] in reduced form: Q is [..., m, min(m, n)], R [..., min(m, n), n].
+// The reduced QR decomposition (Q, R) of matrices [..., m, n]: Q is [..., m, min(m, n)], R is
+// [..., min(m, n), n].
 std::tuple<at::Tensor, at::Tensor> qr(const at::Tensor& matrices);
 
-// (values, vectors) of symmetric matrices [..., n, n]: values [..., n] ascending, vectors
-// [..., n, n] in columns. The host waits for the device, since the library reads there whether all
+// Eigenvalues [..., n], ascending, and eigenvectors [..., n, n], in columns, of symmetric matrices
+// [..., n, n]. The host waits for the device, because the library checks on the host whether all
 // eigenvalues were found.
 std::tuple<at::Tensor, at::Tensor> eigh(const at::Tensor& matrices);
 

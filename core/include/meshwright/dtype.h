@@ -11,7 +11,7 @@ constexpr int bytes_of(Dtype dtype) {
   return dtype == Dtype::fp64 || dtype == Dtype::int64 ? 8 : dtype == Dtype::fp32 ? 4 : 2;
 }
 const char* name_of(Dtype dtype);  // "fp32"
-// The one of two reals that has more bytes; the first if they have as many.
+// The real dtype with more bytes; the first if both have as many.
 constexpr Dtype wider(Dtype a, Dtype b) {
   return bytes_of(b) > bytes_of(a) ? b : a;
 }

@@ -17,16 +17,16 @@ const char* name_of(Stage stage);
 // 2 for script and options, 3 for plan, 1 for run, 5 for environment.
 int exit_code_of(Stage stage);
 
-// What programs and tests go by is the code and the key; the words are for people, and nothing
-// reads them.
+// One error with a remedy. Programs and tests read `code` and `key`; message and hint are for
+// people only.
 struct Problem {
   Stage stage = Stage::run;
-  std::string code;     // its kind, one of docs/errors.md: "option.range"
-  std::string key;      // what of the experiment is at fault: "plan[2].ways"; empty: nothing of it
-  std::string message;  // what happened, with the numbers
-  std::string hint = {};  // what to do; the nearest valid choice. May be empty
-  // Where the author wrote what is at fault, "script.lua:12" or "--set steps=0": found by the key,
-  // by what read the script.
+  std::string code;       // the kind of problem, one of docs/errors.md: "option.range"
+  std::string key;        // the experiment's key at fault, "plan[2].ways"; empty: none
+  std::string message;    // what happened, with the numbers
+  std::string hint = {};  // what to do, with the nearest valid choice; may be empty
+  // Where the author wrote the value at fault, "script.lua:12" or "--set steps=0". The reader of
+  // the script finds the place by `key`.
   std::string place = {};
 
   std::string text() const;  // the message with the place in front
@@ -49,12 +49,13 @@ class Error : public std::exception {
   std::string text_;
 };
 
-// What an exception that is no Error has to say, with a hint: what the standard library throws says
-// nothing of its own ("std::bad_alloc").
+// Turns an exception that is no Error into a problem with a message for users and a hint, because
+// messages of the standard library, such as "std::bad_alloc", do not help.
 Problem problem_of(const std::exception& thrown);
 
-// Throws Error (run, "interrupted") from the first wish to stop on (SIGINT, SIGTERM): for what ends
-// with nothing done, as planning does. A plugin's search that takes seconds calls it now and then.
+// Throws Error (run, "run.stopped") once the user has asked to stop (SIGINT, SIGTERM). For work
+// that may end without a result, such as planning. A plugin's search that takes seconds should call
+// this now and then.
 void throw_if_stopped();
 
 // Collects problems so that a user sees all of them at once.

@@ -14,11 +14,11 @@
 
 namespace mw {
 
-// GCC 12 takes the room of a list that is made for being read before it is written.
+// GCC 12 warns that the inline elements of a new list are read uninitialised, which they are not.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-// c10's list of that kind, for plain values, which is a std::vector's copy and copies to one.
+// c10::SmallVector for trivially copyable values, with conversions from and to std::vector.
 template <class T, unsigned N>
 class Few : public c10::SmallVector<T, N> {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -27,7 +27,7 @@ class Few : public c10::SmallVector<T, N> {
   Few() = default;
   explicit Few(std::size_t count, const T& value = T()) : c10::SmallVector<T, N>(count, value) {}
   Few(std::initializer_list<T> list) : c10::SmallVector<T, N>(list) {}
-  // Reads the range twice, as c10's list does.
+  // Needs forward iterators, because c10::SmallVector reads the range twice.
   template <std::forward_iterator It>
   Few(It first, It last) : c10::SmallVector<T, N>(first, last) {}
   Few(const std::vector<T>& list) : Few(list.begin(), list.end()) {}        // NOLINT: as a copy is
@@ -49,7 +49,7 @@ class Few : public c10::SmallVector<T, N> {
 
 #pragma GCC diagnostic pop
 
-// As of the containers of the standard library.
+// Like std::erase_if for the containers of the standard library.
 template <class T, unsigned N, class Which>
 std::size_t erase_if(Few<T, N>& list, const Which& which) {
   const auto rest = std::remove_if(list.begin(), list.end(), which);

@@ -1,5 +1,5 @@
-// The model graph: ops over values with named dims. It names no mesh axis;
-// strategies add the rules.
+// The model graph: ops over values with named dims. It knows no mesh axes; rules of strategies
+// refer to these.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,24 @@
 
 namespace mw {
 
-// How a parameter starts. Weights are a function of (seed, name, global element index) alone, so
-// that every rank makes its slice of the very same tensor.
+// The initial distribution of a parameter. Initial weights are a function of (seed, name, global
+// element index) alone, so that every rank can make its slice of the same tensor.
 struct Init {
   enum class Kind : std::uint8_t { normal, ones, zeros };
   Kind kind = Kind::normal;
   double std = 0.02;
 };
 
-// Where a parameter lies in a Hugging Face checkpoint.
+// The tensor of a Hugging Face checkpoint that holds a parameter.
 struct HfName {
   std::string name;         // "model.layers.0.self_attn.q_proj.weight"
   bool transposed = false;  // stored [in, out] (GPT-2's Conv1D)
-  int part = 0,
-      parts = 1;  // rows [part/parts, (part+1)/parts) of a fused tensor, after transposing
-  // The first dim's entries are tensors of their own, numbered where `name` has "{}" (experts).
+  // The parameter is rows [part/parts, (part+1)/parts) of a fused tensor, after transposing.
+  int part = 0, parts = 1;
+  // Each entry of the first dim (an expert) is a tensor of its own, whose number replaces "{}" in
+  // `name`.
   bool apart = false;
-  bool optional = false;  // may be missing in the checkpoint: it is initialised as if without one
+  bool optional = false;  // may be missing in the checkpoint, and is then initialised by Init
 };
 
 struct Value {
@@ -38,15 +39,16 @@ struct Value {
   std::string name;
   Dims dims;
   Scalar scalar = Scalar::real;
-  bool fp32_at_least = false;  // kept in fp32 where the plan computes in less (OpTraits)
+  bool fp32_at_least = false;  // kept in fp32 if the plan computes in bf16 or fp16 (OpTraits)
   Source source = Source::op;
   bool needs_grad = true;
-  int producer = -1, output = 0;  // of Source::op: the op, and which of its outputs
-  Init init;                      // of Source::parameter
-  HfName hf;
-  // A parameter that no optimizer trains: its "gradient" is no derivative, but counts what happens
-  // in a step (tokens that chose an expert), over the global batch. At the end of the step
-  // `moved_by` updates it by the count, in UpdateCall::gradient; null: it stays.
+  int producer = -1, output = 0;  // Source::op: the op that makes the value, and which output it is
+  Init init;                      // Source::parameter: the initial distribution
+  HfName hf;                      // Source::parameter: the place in a Hugging Face checkpoint
+  // Whether the value is a counter: a parameter that no optimizer trains, whose "gradient" is no
+  // derivative but a count over the global batch, such as the tokens that chose each expert. At the
+  // end of a step, the op `moved_by` updates the counter by the count, which is
+  // UpdateCall::gradient; null: the counter stays as it is.
   bool counts = false;
   std::shared_ptr<const class ElementOp> moved_by;
 };
@@ -55,8 +57,8 @@ struct Value {
 struct DimInfo {
   std::int64_t size = 0;
   bool even = true;  // every part must be of one size (batch, heads); seq, vocab and ffn need not
-  // What a strategy says of that dim holds for this one too, as far as its size allows (a narrower
-  // ffn in some layers). None: no other.
+  // A rule for the dim `like` holds for this dim too, if the axis divides it (as for a narrower ffn
+  // in some layers). Invalid: none.
   Dim like = {};
   std::string from = {};  // where the size comes from, for people: "hidden / heads"
 };
@@ -64,20 +66,20 @@ struct DimInfo {
 class Graph {
  public:
   void set_dim(Dim dim, std::int64_t size, bool even = true, Dim like = {}, std::string from = "");
-  // Throws std::out_of_range with the name.
+  // The global size of a dim. Throws std::out_of_range, with the dim's name, if there is none.
   std::int64_t size(Dim dim) const {
     return dim.id() < sizes_.size() && sizes_[dim.id()] >= 0 ? sizes_[dim.id()] : no_dim(dim);
   }
   const std::map<Dim, DimInfo>& dims() const { return dims_; }
 
-  // Each returns the value's index.
+  // Each adds a value and returns its index.
   int add_data(std::string name, Dims dims, Scalar scalar);
   int add_parameter(std::string name, Dims dims, Init init, HfName hf);
-  // A parameter of zeros that counts (Value::counts).
+  // Adds a counter (Value::counts), which starts from zeros.
   int add_counter(std::string name, Dims dims, std::shared_ptr<const ElementOp> moved_by,
                   HfName hf);
 
-  // One output of an op to be: its dims, and whether a gradient flows through it.
+  // One output of an op that is being added.
   struct Output {
     std::string name;  // "" : the op's name
     Dims dims;
@@ -90,35 +92,35 @@ class Graph {
   const std::vector<Op>& ops() const { return body_->ops; }
   const std::vector<Value>& values() const { return body_->values; }
   const Value& value(int index) const { return body_->values.at(index); }
-  // What the op's type says of it (OpType::traits), asked for once for ops of a kind.
+  // OpType::traits of an op, which is asked once for all ops of a kind.
   const OpTraits& traits(int op) const { return *body_->traits.at(op); }
-  // The first op that this one is like: of one type, over the same dims, of values of the same dims
-  // and scalars; itself where there is none. A model's layers repeat ops, and what follows from
-  // these alone is worked out once for all of them.
+  // The first op of the same kind: with the same type and dims, and with values of the same dims
+  // and scalars; `op` itself if it is the first. A model's layers repeat ops, so that results that
+  // depend on these alone are computed once for a kind.
   int kind(int op) const { return body_->kinds.at(op); }
-  // The same ops and values, shared with this graph, over another size of a dim.
+  // A copy of this graph with another size of a dim; it shares the ops and values.
   Graph with_size(Dim dim, std::int64_t size) const;
-  std::vector<int> parameters() const;  // values, in the order they were added
-  std::int64_t count(int value) const;  // global elements
+  std::vector<int> parameters() const;  // indices of values, in the order in which they were added
+  std::int64_t count(int value) const;  // global elements of a value
   std::int64_t parameter_count() const;
-  int find(const std::string& value) const;  // by name; -1
+  int find(const std::string& value) const;  // index of the value of that name; -1: none
 
   int layers = 0;  // transformer layers
   // The scalar value that is trained: the loss summed over the microbatch's tokens and divided by
   // the tokens of a whole step.
   int loss = -1;
-  // Further scalars that are added to it (the balancing losses of experts).
+  // Further scalars that are added to the loss (the balancing losses of experts).
   std::vector<int> other_losses;
-  std::vector<int> losses() const;  // all of them
-  Sparse sparse;                    // of its values; no dims: none are
+  std::vector<int> losses() const;  // `loss` and `other_losses`
+  Sparse sparse;                    // which values are sparse; no dims: none
   std::string family;               // "llama", "gpt", ...
 
  private:
-  // What copies share until one of them is added to.
+  // The part that copies of a graph share until an op or value is added to one of them.
   struct Body {
     std::vector<Op> ops;
-    std::vector<std::shared_ptr<const OpTraits>> traits;  // of ops
-    std::vector<int> kinds;                               // of ops
+    std::vector<std::shared_ptr<const OpTraits>> traits;  // for each op
+    std::vector<int> kinds;                               // kind() of each op
     std::unordered_multimap<std::size_t, int> first;      // the first op of each kind, by digest
     std::vector<Value> values;
   };
@@ -127,7 +129,7 @@ class Graph {
   int kind_of(const Op& op, const std::vector<Output>& outputs, std::size_t digest) const;
 
   std::map<Dim, DimInfo> dims_;
-  std::vector<std::int64_t> sizes_;  // by a dim's number; -1: there is none
+  std::vector<std::int64_t> sizes_;  // by Dim::id(); -1: the graph has no such dim
   std::shared_ptr<Body> body_ = std::make_shared<Body>();
 };
 

@@ -1,5 +1,4 @@
-// The instructions of a program, the slots that they use, and what is known of an instruction by
-// its code alone.
+// The instructions of a program, the slots that they read and write, and the moves between layouts.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +16,12 @@
 
 namespace mw {
 
-// The ranks of a collective: those that agree with a rank on all atoms but these, and of them, if
-// `stages` is not empty, those of these stages (the stage's own atom is among `atoms` then).
+// The ranks of a collective, relative to one rank: the ranks whose coordinates differ from its own
+// on `atoms` only. If `stages` is not empty, only the ranks of these stages; the atom of the stages
+// is then among `atoms`.
 struct RankSet {
   std::vector<int> atoms, stages;
-  bool by_axis = false;  // named by their axis even where they are all ranks
+  bool by_axis = false;  // named by its axis (also a borrowing one), even if it has all ranks
   friend auto operator<=>(const RankSet&, const RankSet&) = default;
 };
 
@@ -34,27 +34,28 @@ struct Move {
     all_to_all,      // Shard(from) -> Shard(to)
     slice,           // Replicate -> Shard(to): local
     keep,   // Replicate -> Partial: local; the first rank keeps the value, the others hold zeros
-    send,   // to the rank of stage `peer` that agrees on all other coordinates
-    recv,   // a tensor from it
-    shift,  // to the next rank of the atoms, round, and from the one before
+    send,   // to the rank of stage `peer` with the same other coordinates
+    recv,   // from the rank of stage `peer` with the same other coordinates
+    shift,  // in a ring over the atoms: to the next rank, and from the one before
   };
   Kind kind = Kind::all_reduce;
   std::vector<int> atoms;
   Dim from, to;
   Reduction reduction = Reduction::sum;
-  // The layout that an exchange of rows leads to, an all-to-all of sparse tensors, on all its atoms
-  // at once; empty for other moves.
+  // For an exchange of the rows of sparse tensors, which is an all-to-all on all its atoms at once:
+  // the layout that it leads to. Empty for other moves.
   Layout lands;
   bool exchanges_rows() const { return !lands.empty(); }
-  // The start of an exchange says before the rows how many of each group there are, which those
-  // after it know from it. The planner marks one for each way that a layer's rows go out.
+  // Whether the start of an exchange first sends the number of rows of each group. Later exchanges
+  // of the same rows use these numbers. The planner marks one exchange for each set of rows that a
+  // layer sends.
   bool brings_counts = false;
-  std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
-  int peer = -1;            // of send and recv: a stage
-  int tag = 0;  // what is sent: the same on both sides, distinct in a step but for microbatches
-  // The stream on which a start, or a hook's, goes: an index into Program::streams; -1: that of its
-  // group of ranks. Transfers of one stream go in the order in which they are started,
-  // whatever their groups; those of two streams need no order.
+  std::vector<int> stages;  // the stages whose ranks take part; empty: all (RankSet)
+  int peer = -1;            // send and recv: the other stage
+  int tag = 0;  // identifies a tensor that is sent: the same on both sides and in all microbatches
+  // The stream of the transfer, an index into Program::streams; -1: the stream of its group of
+  // ranks. Transfers on one stream run in the order in which they are started, whatever their
+  // groups; transfers on two streams need no order.
   int stream = -1;
   friend bool operator==(const Move&, const Move&) = default;
 };
@@ -63,16 +64,16 @@ const char* name_of(Move::Kind kind);
 // The collective that carries out a move that communicates.
 Collective collective_of(Move::Kind kind);
 
-// The moves that take a tensor from one layout to the other, in order. Atoms that cut the same dim
-// nest, the outer one first; an atom whose inner neighbour cuts the dim in question has that one
-// let go first and cut again after. Adjacent atoms that make the same move go together.
+// The moves that take a tensor from one layout to another, in order. Atoms that cut the same dim
+// nest, the outer one first. To change an outer atom, the inner atoms that cut the same dim are
+// gathered first and cut again afterwards. Adjacent atoms that make the same move become one move.
 std::vector<Move> moves(const Layout& from, const Layout& to, const Mesh& mesh);
-// The moves of a sparse tensor, whose rows are grouped by `group`, from one layout to the other.
-// Where the ranks of the groups change, its rows go from the ranks that hold tokens to those that
-// hold their groups, or back, in one exchange over all atoms. Sums are made before the exchange.
-// Throws std::invalid_argument where such moves do not lead to the layout.
+// The moves of a sparse tensor, whose rows are grouped by `group` (experts), from one layout to
+// another. If the ranks that hold the groups change, the rows go from the ranks that hold the
+// tokens to the ranks that hold their groups, or back, in one exchange over all atoms. Sums are
+// made before the exchange. Throws std::invalid_argument if such moves do not lead to the layout.
 std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group);
-// The layout that a move leads to.
+// The layout of a tensor after a move.
 Layout after(const Layout& layout, const Move& move);
 
 enum class Memory : std::uint8_t { device, host };
@@ -83,150 +84,151 @@ struct Slot {
   Layout layout;
   Dtype dtype = Dtype::fp32;
   Memory memory = Memory::device;
-  std::int64_t extra = 0;   // a last, unnamed dim of that size (0: none)
-  bool persistent = false;  // exists once, not for each microbatch
-  bool transient = false;   // of a persistent one: comes and goes in the course of a step
-  // The bucket whose flat tensor it is: of one dim, `flat`, of as many elements as the bucket's
-  // parameters have on the rank, with zeros at the end so that its shards are equal.
+  std::int64_t extra = 0;   // size of a last, unnamed dim (0: none)
+  bool persistent = false;  // exists once, not once for each microbatch
+  bool transient = false;   // a persistent slot that is allocated and freed within a step
+  // The bucket whose flat tensor the slot is; -1: none. A flat tensor has one dim, `flat`, with the
+  // elements of the bucket's parameters on the rank, and zeros at the end so that shards are equal.
   int bucket = -1;
   bool is_flat() const { return bucket >= 0; }
   Category category = Category::activations;
-  int value = -1;  // the graph's value that it is (a view of), -1: none
-  // What goes round the ranks of `ring` (Rotation) and is here in this ring step:
-  // the shard of the ring_step-th rank before.
+  int value = -1;  // the graph's value that the slot holds, or is a view of; -1: none
+  // For a shard that is passed in a ring over the atoms `ring` (Rotation): the slot holds the shard
+  // of the rank `ring_step` places before this one.
   std::vector<int> ring;
   int ring_step = 0;
-  // A slot of one slice of an op that computes a dim in slices (Program::slicing): the number of
-  // slices, which of them it is, and the dim. Without a dim the slot holds what the op saves of the
-  // slice in a tensor that lacks the dim.
+  // For one slice of an op that computes a dim in slices (Program::slicing): the number of slices,
+  // the index of this slice, and the dim. Without a dim, the slot is a saved tensor of this slice
+  // that lacks the dim.
   int slices = 1, slice = 0;
   Dim slice_dim;
-  int alias_of = -1;  // shares the storage of that slot
+  int alias_of = -1;  // the slot whose storage this slot shares; -1: its own
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
-// What an instruction does. No reader knows more of it than this and the program say: above all,
-// when a sum begins, what is zero where nobody wrote, and what a transfer brings are instructions.
+// What an instruction does. Readers of a program use no other knowledge: the beginning of a sum,
+// the zeros of unwritten gradients and the casts around transfers are instructions of their own.
 enum class Code : std::uint8_t {
-  load,     // data of the microbatch into outputs
-  compute,  // a piece of an op
+  load,     // copies data of the microbatch into `outputs`
+  compute,  // runs a piece of an op, or an op of the optimizer
   move,     // a local move (slice, keep): inputs[0] -> outputs[0]
-  // A move that communicates is begun: inputs[0] -> outputs[0]; a send has no output, a recv no
-  // input. It is of the step where its slots are persistent, else of the microbatch
+  // Begins a move that communicates: inputs[0] -> outputs[0]; a send has no output, a recv no
+  // input. A transfer between persistent slots belongs to the step, any other to the microbatch
   // (between_lasting).
   start,
-  // Waits for what was begun under `pending`, and does nothing beside. It is an error where nothing
-  // was begun, unless `again` says that the transfer may be over: an earlier wait may have had it,
-  // or whoever read the parameters between the steps, if it is a bucket's gather that crosses from
-  // one step into the next or follows an update that does.
+  // Waits for the transfer that was begun under `pending`. It is an error if none was begun, unless
+  // `again` is set. Then an earlier wait may have ended the transfer, or code that reads parameters
+  // between two steps may have done so, for a gather that overlaps with the next step's forward.
   wait,
   seed,   // outputs[0] = 1, the gradient of the loss
-  alias,  // outputs[0] is inputs[0] itself, under a name that is released on its own
+  alias,  // outputs[0] is inputs[0] itself, in a slot that is released on its own
   add,    // outputs[0] += inputs[0]
   copy,   // outputs[0] = a copy of inputs[0], in the dtype and memory of outputs[0]
-  // A new sum begins in each of `outputs`, persistent slots that are sums over a step: what is
-  // added next to such a slot, or to any view of it, overwrites. With contributing[0], the ranks at
-  // the start of these atoms keep the sum so far, which therefore counts once, and all other ranks
-  // begin anew. A transient slot begins a sum whenever it is made.
+  // Begins a new sum in each of `outputs`, persistent slots that are sums over a step: the next
+  // addition to the slot, or to a view of it, overwrites. With contributing[0], the ranks with
+  // coordinate 0 on these atoms keep the sum so far, so that it counts once; all other ranks begin
+  // anew. A transient slot begins a sum whenever it is allocated.
   begin_sum,
-  // What nobody added to outputs[0] since its sum began becomes zeros: each parameter's part, and
-  // the padding at the end. It makes a transient slot that is not there. It stands before whatever
-  // reads such a slot as a whole.
+  // Sets to zero all parts of the sum outputs[0] to which nothing was added since it began: each
+  // parameter's part, and the padding at the end. Allocates a transient slot that is not allocated.
+  // Stands before each instruction that reads the slot as a whole.
   settle,
-  // The hook of `bucket` (reduction_hook.h) begins, and ends, to reduce inputs[0] = outputs[0], the
-  // bucket's flat gradients, under `pending`.
+  // The reduction hook of `bucket` (reduction_hook.h) begins, and ends, the reduction of the
+  // bucket's flat gradients, inputs[0] = outputs[0], under `pending`.
   hook_start,
   hook_finish,
-  // The step's loss, inputs[0], the squared norm of the gradients in the other inputs, and the stop
-  // request are summed over the world. contributing[k]: only ranks at the start of these atoms
-  // count inputs[k], which all ranks along them hold alike.
+  // Sums over all ranks: the step's loss, inputs[0]; the squared norm of the gradients in the other
+  // inputs; the stop request. contributing[k]: only ranks with coordinate 0 on these atoms count
+  // inputs[k], of which all ranks along the atoms have a copy.
   totals,
 };
 inline constexpr Code last_code = Code::totals;
 const char* name_of(Code code);
 
-// What a copy, a collective or a wait brings to where it is needed.
+// The purpose of a copy, a collective or a wait.
 enum class Serves : std::uint8_t {
-  values,           // of the graph, or on their way to it: to other ranks, other stages, the host
-  parameters,       // a bucket's, gathered from shards; a rank's shard comes from host memory first
-  gradients,        // a bucket's, reduced, and cast for it or brought to host memory after it
-  gradient_shards,  // those that lie as shards already, summed over the ranks that have the same
-  directions,       // of a bucket's matrices, gathered from shards
-  update,           // a bucket's states and parameters, brought to where they are updated, or back
+  values,           // values of the graph and their gradients: to other ranks, stages or the host
+  parameters,       // the gather of a bucket's parameters, and copies of shards from host memory
+  gradients,        // the reduction of a bucket's gradients, its casts, and copies to host memory
+  gradient_shards,  // the sum of reduced gradient shards over the ranks that have the same shard
+  directions,       // the gather of update directions of a bucket's matrices
+  update,           // copies of optimizer states and parameters for an update, and back
 };
 
-// The op of a bucket's rule (UpdateRule) that a compute runs,
-// for the whole bucket or one of its parameters. Where an update of one element at a time is made
-// in host memory, all that it reads and writes lies there. Where that of matrices is, gradients and
-// parameters are brought there and back piece by piece inside of it, and no slot holds such a
-// piece.
+// The op of a bucket's UpdateRule that a compute runs, for the whole bucket or for one parameter.
+// If an ElementOp runs on the host, all its slots lie in host memory. If matrices in host memory
+// are updated, the instruction copies gradients and parameters there and back piece by piece,
+// without slots for the pieces.
 enum class Update : std::uint8_t {
-  none,       // an op of the graph
-  direction,  // outputs[0]: of the gradients in inputs[0], which it may share
-  whole,      // outputs[0]: of the matrices of a parameter in inputs[0]
-  apply,  // to what is updated, in outputs[0]: gradients, or what was made of them, in inputs[0];
-          // outputs[1], if it is there, is that in the dtype that computes
+  none,       // no update: an op of the graph
+  direction,  // UpdateRule::direction: outputs[0] from gradients inputs[0], maybe the same slot
+  whole,      // UpdateRule::whole: outputs[0] from a parameter's matrices inputs[0]
+  // UpdateRule::apply: updates outputs[0] by inputs[0], the gradients or what was made of them.
+  // outputs[1], if given, receives the updated parameters in the ops' dtype.
+  apply,
 };
 
-// An operand of an op that computes in ring steps, on its way round the ranks: the slots that it
-// arrives in. Two of them take turns; where shards differ in size there is one for each step.
+// An operand of an op that runs in ring steps, and the slots that its shards arrive in as they are
+// passed from rank to rank. Two slots take turns; if shards differ in size, each step has a slot.
 struct Rotating {
-  int input = -1;           // of the op
-  std::vector<int> shards;  // that of step t in the (t - 1)-th
-  int pending = -1;         // of the shifts that bring them
-  // In backward, where the operand has a gradient, which follows it round: each step's share, and
-  // the sum of those before, which step t sends on to the t-th.
+  int input = -1;           // index of the op's input
+  std::vector<int> shards;  // slots: the shard of step t arrives in slot t - 1
+  int pending = -1;         // the pending of the shifts of shards
+  // In backward, if the operand has a gradient: the slots of each step's share of the gradient of a
+  // shard, and of the sum of earlier shares, which follows the shard; step t receives sum t.
   std::vector<int> shares, sums;
-  int sum_pending = -1;
+  int sum_pending = -1;  // the pending of the shifts of sums
 };
 
 using Slots = Few<int, 4>;  // indices into Program::slots
 
 struct Instruction {
   Code code = Code::compute;
-  Update update = Update::none;  // of compute
-  Piece piece = Piece::forward;  // of compute
-  int op = -1;                   // of compute: the graph's op
-  // Slots, -1 for none. Compute: indexed as the op's operands; for others see Code.
-  // `saved` of an op of the optimizer is FlatSlots::states_on_device; where that is empty, the op
+  Update update = Update::none;  // compute: the op of the optimizer, if it runs one
+  Piece piece = Piece::forward;  // compute: the piece of the op
+  int op = -1;                   // compute: the op of the graph
+  // Slots; -1: none. For a compute they are indexed as the op's operands, for other codes see Code.
+  // For an op of the optimizer, `saved` has FlatSlots::states_on_device; if that is empty, the op
   // works on FlatSlots::states.
   Slots inputs, outputs, saved, grad_outputs, grad_inputs;
-  Few<bool, 8> accumulate;         // for each grad_input: add to what is there
-  bool in_place = false;           // forward overwrites an input; a move its source
-  Move move;                       // of a copy too that casts for one
-  int pending = -1;                // of start, wait and a hook's: which
-  bool again = false;              // of a wait: the transfer may be over (Code::wait)
-  Serves serves = Serves::values;  // of a copy, a start, a wait and a hook's
-  // The bucket that it is of: an operand of hooks and updates; to all others it says what they are
-  // priced and printed as.
+  Few<bool, 8> accumulate;         // for each grad_input: whether to add to it, not overwrite it
+  bool in_place = false;           // whether a forward overwrites an input, or a move its source
+  Move move;                       // move, start, wait; also a copy that casts for a move
+  int pending = -1;                // start, wait, hooks: the number that pairs start and wait
+  bool again = false;              // wait: the transfer may be over already (Code::wait)
+  Serves serves = Serves::values;  // copy, start, wait, hooks: the purpose
+  // The bucket to which the instruction belongs; -1: none. Hooks and updates work on it; other
+  // instructions are only priced and printed as the bucket's.
   int bucket = -1;
   bool has_bucket() const { return bucket >= 0; }
-  int parameter = -1;  // of an update of one: index into Program::parameters
-  // A list of atoms for each grad_input (of an add: for outputs[0]) that is a parameter's gradient.
-  // Only ranks at the start of these atoms contribute to it: every rank along them has the whole
-  // contribution, and the accumulated gradient is a sum over ranks. Code says what begin_sum and
-  // totals have here.
+  int parameter = -1;  // for an update of one parameter: index into Program::parameters
+  // A list of atoms for each grad_input (for an add: for outputs[0]) that is a parameter's
+  // gradient. Only ranks with coordinate 0 on these atoms contribute to the gradient, because every
+  // rank along the atoms has the whole contribution, and the accumulated gradient is a sum over
+  // ranks. For begin_sum and totals see Code.
   std::vector<std::vector<int>> contributing;
-  // Where the op of a compute runs in ring steps (Rotation), one instruction stands for all of
-  // them, and for what they send. engine/program_facts.h writes it out, as executor and footprint
-  // read it: then each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
+  // For a compute whose op runs in ring steps (Rotation): the rotating operands. This one
+  // instruction stands for all steps and their transfers. ring_steps() and ring_kinds()
+  // (engine/program_facts.h) write it out for the executor and the footprint; each instruction then
+  // belongs to `ring_step`, or to that step and the `ring_alike` steps after it.
   std::shared_ptr<const std::vector<Rotating>> ring;
   int ring_step = 0, ring_steps = 1, ring_alike = 0;
-  // An op that computes a dim in slices (Program::slicing) has an instruction for each of them.
-  // What of an operand has the dim, and is not of one slice already, is read and written in that
-  // slice's part. Results and gradients without the dim are made by the first slice, and each later
-  // one adds to them; an additive operand counts in the first slice alone.
+  // An op that computes a dim in slices (Program::slicing) has an instruction for each slice. The
+  // instruction reads and writes its slice's part of each operand that has the whole dim. Results
+  // and gradients without the dim are made by the first slice, and later slices add to them. An
+  // additive operand counts in the first slice only.
   int slice = 0, slices = 1;
-  // How many parts the op is computed in, ring steps or slices, and which of them this computes.
+  // The number of parts (ring steps or slices) in which the op is computed, and the index of this
+  // part.
   int parts() const { return slices > 1 ? slices : ring_steps; }
   int part() const { return slices > 1 ? slice : ring_step; }
   const char* phase = "forward";
-  std::string label;  // what it serves: an op, a value, a bucket
-  Slots release;      // slots that nobody reads after this instruction
-  int lane = 0;       // of a braid's: which of its lanes it is of
+  std::string label;  // name of the op, value or bucket that the instruction serves
+  Slots release;      // slots to free after this instruction: nothing reads them later
+  int lane = 0;       // index of the lane to which an instruction of a braid belongs
 
-  bool computes() const { return code == Code::compute; }  // an op of the graph, or of an update
-  bool runs_op() const { return computes() && update == Update::none; }  // the graph's
+  bool computes() const { return code == Code::compute; }  // an op of the graph or of an update
+  bool runs_op() const { return computes() && update == Update::none; }  // an op of the graph
   bool begins_transfer() const { return code == Code::start || code == Code::hook_start; }
   bool awaits_transfer() const { return code == Code::wait || code == Code::hook_finish; }
   bool runs_hook() const { return code == Code::hook_start || code == Code::hook_finish; }
@@ -234,7 +236,7 @@ struct Instruction {
   bool copies() const { return code == Code::copy; }
   bool begins_sums() const { return code == Code::begin_sum; }
   bool settles_sum() const { return code == Code::settle; }
-  // The code that it is measured as: a hook's work is that of other transfers.
+  // The code under which times are measured: hooks are measured as start and wait.
   Code measured_as() const {
     return begins_transfer() ? Code::start : awaits_transfer() ? Code::wait : code;
   }
@@ -244,10 +246,10 @@ struct Instruction {
 // What an instruction does to a slot.
 enum class Access : std::uint8_t { read, add, write, release };
 
-// Calls `visit(slot, access)` for each slot that the instruction uses. Slots inside a ring are left
-// out, as no other instruction uses them. A slot may come twice: an input that is overwritten is
-// read and written. A backward reads what the forward of its op has made. The start and the wait of
-// a transfer both name its slots.
+// Calls `visit(slot, access)` for each slot that the instruction uses, except slots inside a ring,
+// which no other instruction uses. A slot may be visited twice: an input that is overwritten is
+// read and written. A backward reads outputs and saved tensors of its op's forward. The start and
+// the wait of a transfer both use its slots.
 template <class Visit>
 void for_each_use(const Instruction& instruction, const Visit& visit) {
   const auto all = [&](const Slots& slots, Access access) {
@@ -265,7 +267,7 @@ void for_each_use(const Instruction& instruction, const Visit& visit) {
   all(instruction.release, Access::release);
 }
 
-// Calls `visit` with each slot that the instruction reads or writes; a slot may come twice.
+// Calls `visit` with each slot that the instruction reads or writes; a slot may be visited twice.
 template <class Visit>
 void for_each_slot(const Instruction& instruction, const Visit& visit) {
   for_each_use(instruction, [&](int slot, Access access) {

@@ -1,4 +1,4 @@
-// When an instruction of a program ran on a rank, or would: measured and predicted alike.
+// The times of instructions of a rank's step, measured or predicted.
 #pragma once
 
 #include <array>
@@ -9,40 +9,40 @@
 
 namespace mw {
 
-// Where the seconds of an instruction went, in a step of which an account is taken.
+// How an instruction spent its seconds, in a step of which an account is taken.
 struct InstructionParts {
-  double kernel = 0;   // in its op's kernel
-  double sent = 0;     // in calls of communicators, which copy and wait
-  double copied = 0;   // of that, copying on the rank's own thread; 0 where nobody knows
-  double watched = 0;  // in the run's Watcher
-  // How long the rank's thread had no core although it did not wait, since the last instruction
-  // that says so began. Negative: it was not asked here.
+  double kernel = 0;   // seconds in the op's kernel
+  double sent = 0;     // seconds in calls of communicators, which copy and wait
+  double copied = 0;   // part of `sent`: copying on the rank's own thread; 0 if not known
+  double watched = 0;  // seconds in the run's Watcher
+  // Seconds in which the rank's thread had no core although it did not wait, since the start of the
+  // last instruction that measured this. Negative: not measured at this instruction.
   double away = -1;
 };
 
 struct InstructionTime {
   enum class Kind : std::uint8_t {
-    own,       // the instruction, in the rank's own time
-    wait,      // of that, what it spent waiting for a transfer
-    transfer,  // what it began, from there until it was there
-    copy_wait,  // what it spent waiting for a copy to or from host memory beside what the rank computes
-    copy,
-    on_host,  // predicted: what the host does itself, in its own order, beside the device
+    own,        // the instruction, in the rank's own time
+    wait,       // part of `own`: waiting for a transfer
+    transfer,   // the transfer that the instruction began, until it arrived
+    copy_wait,  // part of `own`: waiting for an asynchronous copy to or from host memory
+    copy,       // the asynchronous copy that the instruction began
+    on_host,    // predicted: the host's own work, which runs in order beside the device
   };
   Kind kind = Kind::own;
-  int segment = -1, index = -1, microbatch = -1;  // which of the program's
+  int segment = -1, index = -1, microbatch = -1;  // the instruction: code[index] of the segment
   double start = 0, end = 0;                      // seconds since the step began
-  int inner = -1;                                 // of a ring: which of ring_steps()
+  int inner = -1;                                 // in a ring: index into ring_steps()
   InstructionParts parts = {};
 };
 
-// What a rank held after an instruction, by category.
+// The bytes that a rank held after an instruction, by category.
 struct MemoryMoment {
-  double time = 0;  // since the step began
+  double time = 0;  // seconds since the step began
   std::array<std::int64_t, category_count> bytes{};
 };
 
-// Instructions of a rank's step beyond which it is not recorded.
+// The most instructions of a rank's step that a trace records; an account records all.
 inline constexpr std::size_t most_instructions_recorded = 20000;
 
 }  // namespace mw

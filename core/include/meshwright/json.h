@@ -9,9 +9,8 @@ namespace mw {
 
 using Json = nlohmann::ordered_json;
 
-// Writes JSON as text, whatever bytes its strings hold: on one line, or indented by so many spaces.
-// Bytes that are no UTF-8 (a path, a name from elsewhere) become U+FFFD; Json's own dump() throws
-// for them.
+// Writes JSON as text, on one line, or indented by `indent` spaces. Bytes of strings that are no
+// UTF-8 (in a path, or a name from elsewhere) become U+FFFD, where Json::dump() would throw.
 std::string json_text(const Json& value, int indent = -1);
 
 }  // namespace mw

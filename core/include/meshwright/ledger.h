@@ -1,5 +1,5 @@
-// The books of one rank: memory by category, to the byte; communication by (axis, op, phase); what
-// its ops computed.
+// The ledger of one rank: memory by category, to the byte; communication by (axis, op, phase); work
+// by kind of op.
 #pragma once
 
 #include <c10/util/flat_hash_map.h>
@@ -18,10 +18,10 @@
 
 namespace mw {
 
-// `scratch` is the most that a kernel holds while it runs, beyond what it leaves (Ledger::Kernel).
-// Scratch depends on the kernels that a library has for the CPU. `host` is memory beside the rank's
-// device. Offloaded tensors lie there. They count neither in the rank's total and peak nor against
-// its limit, although ranks on CPUs have them in the same memory.
+// The purpose of memory. `scratch` is the most that a kernel holds while it runs, beyond what it
+// leaves (Ledger::Kernel); it depends on a library's kernels for the CPU. `host` is memory beside
+// the rank's device, which holds offloaded tensors. It counts neither in the rank's total and peak
+// nor against its limit, although it is the same memory for ranks on CPUs.
 enum class Category : std::uint8_t {
   parameters,
   gradients,
@@ -35,8 +35,8 @@ constexpr int category_count = 7;
 const char* name_of(Category category);
 
 struct MemoryUse {
-  std::int64_t bytes = 0;  // now
-  std::int64_t peak = 0;   // highest so far, of this category alone
+  std::int64_t bytes = 0;  // bytes allocated now
+  std::int64_t peak = 0;   // highest `bytes` so far
 };
 
 struct CommunicationKey {
@@ -45,23 +45,24 @@ struct CommunicationKey {
 };
 struct CommunicationUse {
   std::int64_t calls = 0, bytes = 0;
-  double seconds = 0;  // spent in start and wait on the rank's own thread
+  double seconds = 0;  // time in start and wait on the rank's own thread
 };
 
 struct WorkKey {
-  std::string op, piece;  // an op's kind
+  std::string op, piece;  // `op`: the op's kind, as "linear"
   friend auto operator<=>(const WorkKey&, const WorkKey&) = default;
 };
 struct WorkUse {
   std::int64_t calls = 0;
-  double flops = 0;    // that the kernels really do (Cost::executed)
-  double seconds = 0;  // on the rank's own thread
+  double flops = 0;    // operations that the kernels execute (Cost::executed)
+  double seconds = 0;  // time on the rank's own thread
 };
 
-// One rank's books. Not thread-safe: a rank's thread posts to its own.
+// The counts of one rank. Not thread-safe: each rank's thread posts to its own ledger.
 class Ledger {
  public:
-  // Memory that is allocated while a Scope lives goes to its category (the innermost counts).
+  // Memory that is allocated while a Scope lives is booked under the category of the innermost
+  // Scope.
   class Scope {
    public:
     Scope(Ledger& ledger, Category category);
@@ -74,10 +75,10 @@ class Ledger {
     Category before_;
   };
 
-  // A kernel, or a reduction of several ranks' tensors, runs while a Kernel lives. What it takes at
-  // its highest beyond what it leaves is its scratch; what it leaves goes to the Scope's. The
-  // total and its peak rise at once, the peaks of categories when the Kernel ends. A Kernel within
-  // another one is a part of that.
+  // Marks that a kernel, or a reduction of several ranks' tensors, runs while a Kernel lives. The
+  // most memory that it takes beyond what it leaves is its scratch; the memory that it leaves goes
+  // to the Scope's category. The total and its peak rise at once, the peaks of categories when the
+  // Kernel ends. A Kernel inside of another one counts as a part of the outer one.
   class Kernel {
    public:
     explicit Kernel(Ledger& ledger) : ledger_(ledger) { ++ledger_.kernels_; }
@@ -91,8 +92,8 @@ class Ledger {
     Ledger& ledger_;
   };
 
-  // What is allocated while a Pause lives is not booked and counts against no limit: it is the
-  // run-time check's own.
+  // Memory that is allocated while a Pause lives is not booked and counts against no limit, because
+  // it belongs to the run-time check.
   class Pause {
    public:
     explicit Pause(Ledger& ledger) : ledger_(ledger) { ++ledger_.pauses_; }
@@ -104,8 +105,8 @@ class Ledger {
     Ledger& ledger_;
   };
 
-  // What is sent while an OfNextStep lives is the next step's, which will not send it again: such
-  // as gathers that somebody who reads parameters between two steps has hastened.
+  // Communication while an OfNextStep lives is booked under the next step, which will not repeat
+  // it: a gather that is made early because parameters are read between two steps.
   class OfNextStep {
    public:
     explicit OfNextStep(Ledger& ledger) : ledger_(ledger) { ledger_.of_next_step_ = true; }
@@ -118,30 +119,30 @@ class Ledger {
   };
 
   void allocated(const void* pointer, std::int64_t bytes);
-  // `pointer` may be unknown (allocated before watching began, or by another rank): then ignored.
+  // Ignores an unknown `pointer` (allocated before watching began, or by another rank).
   void freed(const void* pointer);
 
   const MemoryUse& memory(Category category) const { return use_[static_cast<int>(category)]; }
   std::int64_t bytes() const { return total_.bytes; }
   std::int64_t peak_bytes() const { return total_.peak; }
-  // The highest sum of all categories but scratch (and host).
+  // The highest sum of all categories except scratch and host.
   std::int64_t peak_without_scratch() const { return without_scratch_.peak; }
-  // Peaks restart from what is allocated now (after set-up, before the first step).
+  // Sets all peaks to the bytes allocated now (called after set-up, before the first step).
   void reset_peaks();
-  // From now on allocated() throws Error (run), naming category, rank and numbers, instead of
-  // booking what would take the total over `bytes`. 0: no limit. `hint` says what
-  // to do then; it is given most_rows_share().
+  // Sets a limit for the total: allocated() then throws Error (run), with category, rank and
+  // numbers, instead of booking an allocation that exceeds `bytes`. 0: no limit. `hint` returns
+  // what the user can do; its argument is most_rows_share().
   using LimitHint = std::function<std::string(double rows_share)>;
   void set_limit(std::int64_t bytes, int rank, LimitHint hint = nullptr);
   std::string limit_hint() const;
 
-  // An accelerator's allocation has gone over the limit (see MemoryWatch).
+  // Whether an accelerator's allocation has exceeded the limit (see MemoryWatch).
   bool over_limit() const { return over_limit_; }
   // As allocated(), but marks over_limit() instead of throwing.
   void allocated_past_limit(const void* pointer, std::int64_t bytes);
 
-  // A key's place in the book of communication or of work. It stays, so that whoever posts often
-  // asks for it once.
+  // The index of a key in the book of communication or of work. It never changes, so that code that
+  // posts often looks it up once.
   using Entry = std::size_t;
   Entry communication_entry(const std::string& axis, const char* op, const char* phase);
   Entry work_entry(const std::string& op, const char* piece);
@@ -157,20 +158,20 @@ class Ledger {
     use.flops += flops;
     use.seconds += seconds;
   }
-  // What was posted in this step, by key.
+  // The counts of this step, by key.
   std::map<CommunicationKey, CommunicationUse> communication() const;
   std::map<WorkKey, WorkUse> work() const;
-  // Seconds of this step's communication, all phases but `left_out`.
+  // Seconds of this step's communication, of all phases except `left_out`.
   double communication_seconds(const std::string& left_out) const;
-  // Rows of a group that an op of this layer worked on.
+  // Adds rows of a group (an expert) on which an op of a layer has worked.
   void took_rows(int layer, std::int64_t group, std::int64_t rows);
   std::map<std::pair<int, std::int64_t>, std::int64_t> rows() const;  // by layer and group
-  // Rows that an op of a group worked on, and how many the program supposes of it.
+  // Adds the rows on which an op has worked, and the rows that the program supposes for it.
   void compare_rows(std::int64_t rows, std::int64_t supposed) {
     compared_.rows += rows;
     compared_.supposed += supposed;
   }
-  // The rows of all that were compared in this step over those supposed; 0: none were.
+  // The rows of this step's compare_rows() divided by the supposed rows; 0: there were none.
   double rows_share() const {
     return compared_.supposed > 0
                ? static_cast<double>(compared_.rows) / static_cast<double>(compared_.supposed)
@@ -178,9 +179,8 @@ class Ledger {
   }
   // The highest rows_share() of this step and those before it.
   double most_rows_share() const { return std::max(most_rows_share_, rows_share()); }
-  // Empties the books of communication, work and rows, after those of a step were taken. That of
-  // communication then begins with what was sent under OfNextStep, and with `sent`, which is the
-  // next step's too.
+  // Clears the counts of communication, work and rows at the end of a step. The next step's counts
+  // of communication begin with those made under OfNextStep and with `sent`.
   void clear_step(const std::map<CommunicationKey, CommunicationUse>& sent = {});
 
  private:
@@ -195,20 +195,20 @@ class Ledger {
   struct Block {
     std::int64_t bytes;
     Category category;
-    int made = -1;  // its place in kernel_, if the kernel that runs has allocated it
+    int made = -1;  // index into kernel_, if the running kernel has allocated the block
   };
-  // What a kernel has allocated, or, with negative bytes, let go of that it had allocated itself.
+  // An allocation of a kernel, or, with negative bytes, the free of a block that it had allocated.
   struct KernelEvent {
     std::int64_t bytes;
     Category category;
     const void* pointer;
-    bool scratch;  // let go of before the kernel ended
+    bool scratch;  // freed before the kernel ended
   };
   ska::flat_hash_map<const void*, Block> blocks_;
   std::array<MemoryUse, category_count> use_{};
   MemoryUse total_, without_scratch_;
-  std::vector<KernelEvent> kernel_;  // of the kernel that runs
-  int kernels_ = 0;                  // that run, one within the other
+  std::vector<KernelEvent> kernel_;  // events of the running kernel
+  int kernels_ = 0;                  // number of living Kernels, one inside of the other
   Category current_ = Category::buffers;
   int pauses_ = 0;
   std::int64_t limit_ = 0;
@@ -218,25 +218,25 @@ class Ledger {
   template <class Key, class Use>
   struct Booked {
     Key key;
-    Use use = {}, next = {};  // of this step, and of what is sent early for the next one
+    Use use = {}, next = {};  // counts of this step, and those made early for the next step
   };
   std::vector<Booked<CommunicationKey, CommunicationUse>> communication_;
   std::vector<Booked<WorkKey, WorkUse>> work_;
   bool of_next_step_ = false;
-  std::vector<std::vector<std::int64_t>> rows_;  // by layer + 1 and group; negative: none were
+  std::vector<std::vector<std::int64_t>> rows_;  // by layer + 1 and group; negative: not counted
   struct Compared {
     std::int64_t rows = 0, supposed = 0;
   };
-  Compared compared_;  // of this step
+  Compared compared_;  // sums of this step's compare_rows()
   double most_rows_share_ = 0;
 };
 
-// While it lives, every ATen allocation and free of this thread (and of the autograd calls it
-// makes) is posted to `ledger`, to the byte that was asked for. One at a time on a thread; the
-// ledger must outlive it. An allocation over the ledger's limit is given back and throws Error
-// (run) out of the op that asked for it; on an accelerator, whose allocator cannot be unwound,
-// check over_limit(). Frees of a block on another thread than its rank's are not seen: drop tensors
-// where they were made.
+// While a MemoryWatch lives, every ATen allocation and free of this thread (and of the autograd
+// calls that it makes) is posted to `ledger`, in requested bytes. A thread has at most one; the
+// ledger must outlive it. An allocation over the ledger's limit is freed again, and the op that
+// asked for it throws Error (run). An accelerator's allocator does not allow that: check
+// over_limit() instead. A free on another thread than the rank's is not seen, so destroy tensors on
+// the thread that made them.
 class MemoryWatch {
  public:
   explicit MemoryWatch(Ledger& ledger);
@@ -249,7 +249,7 @@ class MemoryWatch {
   std::unique_ptr<State> state_;
 };
 
-// The ledger to which this thread's allocations are posted; null: they are posted to none.
+// The ledger to which this thread's allocations are posted; null: none.
 Ledger* ledger_of_thread();
 
 }  // namespace mw

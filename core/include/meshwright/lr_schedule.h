@@ -1,5 +1,5 @@
-// The learning rate of each step, as a plugin may bring it: mw.cosine { … } is one that is built
-// in.
+// The interface of learning-rate schedules, which plugins may implement; mw.cosine { … } is a
+// built-in one.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace mw {
 
-// What a schedule may depend on beside its own options.
+// What a learning-rate schedule may depend on beside its own options.
 struct LrContext {
-  double lr = 0;           // the optimizer's
-  std::int64_t steps = 0;  // of the run
+  double lr = 0;           // the optimizer's learning rate
+  std::int64_t steps = 0;  // number of steps of the run
 };
 
-// Every rank asks for the rate, in its own thread: must be safe to call from several at once, and
-// give one answer for a step.
+// A learning-rate schedule. All ranks call it in their own threads, so it must be thread-safe, and
+// must return the same rate for a step on all of them.
 class LearningRate {
  public:
   virtual ~LearningRate() = default;
-  virtual double at(std::int64_t step) const = 0;  // counted from 0
+  virtual double at(std::int64_t step) const = 0;  // `step` counts from 0
 };
 
-// A script's rates, by the same rules.
+// A schedule as a function; it must be thread-safe and consistent, as LearningRate::at.
 using LrSchedule = std::function<double(std::int64_t step)>;
 
-// Made by a constructor (const Values&, const LrContext&).
+// A schedule's constructor takes (const Values&, const LrContext&).
 template <>
 struct KindOf<LearningRate> {
   static constexpr Kind kind = Kind::lr_schedule;

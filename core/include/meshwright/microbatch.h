@@ -1,5 +1,5 @@
-// How a step's batch is cut into microbatches, as a plugin may bring it: mw.microbatch.ramp { … }
-// is one that is built in.
+// The interface of policies that cut a step's batch into microbatches, which plugins may implement;
+// mw.microbatch.ramp { … } is a built-in one.
 #pragma once
 
 #include <compare>
@@ -11,33 +11,33 @@
 
 namespace mw {
 
-// What a step computes with: `batch` sequences over all ranks, in microbatches of `microbatch` on
-// each rank, or of `sizes` where they are given one by one.
+// The batch of a step: `batch` sequences over all ranks, in microbatches of `microbatch` sequences
+// on each rank, or of `sizes` if this list is not empty.
 struct StepShape {
   std::int64_t batch = 0, microbatch = 0;
   std::vector<std::int64_t> sizes;
-  bool at_most = false;  // a rank may have fewer than `microbatch`
+  bool at_most = false;  // whether a rank may have fewer sequences than `microbatch`
   friend auto operator<=>(const StepShape&, const StepShape&) = default;
 };
 
-// What a policy may depend on beside its own options.
+// What a microbatch policy may depend on beside its own options.
 struct MicrobatchContext {
-  std::int64_t batch = 0;   // the experiment's: sequences of a step, over all ranks
+  std::int64_t batch = 0;   // sequences of a step over all ranks, as the experiment has it
   std::int64_t memory = 0;  // bytes that a rank may hold; 0: the experiment has no limit
 };
 
 class Microbatching {
  public:
   virtual ~Microbatching() = default;
-  // Above 0: microbatches are the largest with which a rank is predicted to hold no more bytes, and
-  // shape() is not asked.
+  // Bytes that a rank may hold. If above 0, the planner takes the largest microbatches with which a
+  // rank is predicted to hold no more, and does not call shape().
   virtual std::int64_t fit() const { return 0; }
-  // The shape of a step, counted from 0, whose first sample is `sample`. It is called once for each
-  // step before the run begins.
+  // The shape of step `step` (from 0), whose first sample is number `sample`. Called once for each
+  // step, before the run begins.
   virtual StepShape shape(std::int64_t step, std::int64_t sample) const = 0;
 };
 
-// Made by a constructor (const Values&, const MicrobatchContext&).
+// A policy's constructor takes (const Values&, const MicrobatchContext&).
 template <>
 struct KindOf<Microbatching> {
   static constexpr Kind kind = Kind::microbatch;

@@ -1,5 +1,5 @@
-// A model as a script describes it: made of its options, it builds a graph for a number of
-// sequences and a sequence length.
+// The interface of models. A model is made from the options in a script, and builds a graph for a
+// number of sequences and a sequence length.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,20 @@
 
 namespace mw {
 
-// Its constructor checks what options alone cannot (hidden divisible by heads, ...), and throws
-// Error (options) with all problems at once.
+// A model's constructor takes (const Values&). It checks what the declarations of options cannot
+// (hidden divisible by heads, ...), and throws Error (options) with all problems at once.
 class Model : public Registered {
  public:
-  virtual std::int64_t vocab() const = 0;  // ids that it knows
-  // `batch`: sequences of one microbatch over all ranks; `sequence`: tokens of each.
-  // `tokens_per_step`: what the loss sum is divided by (all microbatches of a step, all ranks).
+  virtual std::int64_t vocab() const = 0;  // number of token ids
+  // Builds the graph of one microbatch. `batch`: its sequences over all ranks; `sequence`: tokens
+  // of a sequence; `tokens_per_step`: the tokens of all microbatches of a step on all ranks, by
+  // which the sum of losses is divided.
   virtual Graph build(std::int64_t batch, std::int64_t sequence,
                       std::int64_t tokens_per_step) const = 0;
-  // Whether graphs of any `batch` differ in the size of that dim alone: then one is built for all.
+  // Whether graphs for different `batch` differ only in the size of the dim "batch". If so, one
+  // graph is built and resized.
   virtual bool batch_is_a_size() const { return false; }
-  // What it is made of where its options do not say: a part of the plan's hash.
+  // What the model depends on beside its options, for the plan's hash; null: nothing.
   virtual Json made_of() const { return {}; }
 };
 

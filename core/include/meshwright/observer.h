@@ -1,6 +1,6 @@
-// Observers look on while a run goes, or take part between its steps: profilers, trackers of
-// experiments, metrics, early ends. Checkpoints, checks and the run file are observers too. A
-// plugin may bring one, and a script lists it: observers = { profiler { … } }.
+// The interface of observers, which watch a run, or act between its steps: profilers, experiment
+// trackers, metrics, early stopping. Checkpoints, checks and the run file are observers too. A
+// plugin may implement one, and a script lists it: observers = { profiler { … } }.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,7 +26,7 @@ namespace mw {
 
 class LossScaler;  // meshwright/engine/loss_scale.h
 
-// When a segment of the timeline ran; of a braid, each of its lanes, from that lane's first
+// The time of one segment run of the timeline. A braid has one for each lane, from the lane's first
 // instruction to its last.
 struct RunTime {
   int segment = -1, microbatch = -1;
@@ -34,50 +34,51 @@ struct RunTime {
   int lane = 0;
 };
 
-// What one rank's step came to.
+// The result of a step on one rank.
 struct StepOutcome {
   double loss = 0;
-  double grad_norm = 0;  // of all parameters, each element once, before clipping
+  double grad_norm = 0;  // norm of the gradients of all parameters, before clipping
   double lr = 0;
-  double loss_scale = 1;         // LossScaler
-  bool update_left_out = false;  // its parameters stay as they were: gradients overflowed
-  bool not_finite = false;       // the loss or the norm; the update was left out too
+  double loss_scale = 1;         // LossScaler::scale()
+  bool update_left_out = false;  // gradients overflowed, so that the parameters stay as they were
+  bool not_finite = false;       // the loss or the norm is not finite, and the update is left out
   bool stop = false;             // some rank was asked to stop
-  double began = 0;              // seconds of the clock that all ranks of the machine share
-  std::vector<RunTime> runs;     // of the timeline
-  // The times of each instruction that ran, in a step that is traced; else empty.
+  double began = 0;              // start, in seconds of a clock that the machine's ranks share
+  std::vector<RunTime> runs;     // one for each segment run (and lane) of the timeline
+  // The times of all instructions, and the memory after them, in a traced step; else empty.
   std::vector<InstructionTime> instructions;
   std::vector<MemoryMoment> moments;
-  // Seconds in the run's Watcher, and of the account itself, in a step of which one is taken.
+  // Seconds spent in the run's Watcher, and on the account itself, if an account is taken.
   double watched = 0, tracing = 0;
 };
 
 class RankRun;
 
-// What a rank shows while a step runs. Called in the rank's thread. It may read the tensors, and
-// changes none.
+// Sees the tensors of a rank while a step runs. Called in the rank's thread. A watcher may read the
+// tensors, but must not change them.
 class Watcher {
  public:
   virtual ~Watcher() = default;
-  // Forward: an output of an op, just computed. Backward: the whole gradient of an op's output,
-  // just before the op's own backward reads it.
+  // Called in forward with each output of an op, once it is computed; in backward with the whole
+  // gradient of an op's output, just before the op's own backward reads it.
   virtual void computed(const Instruction& instruction, int slot, int microbatch,
                         const at::Tensor& tensor) = 0;
-  // Forward: an operand of an op, just before it is computed.
+  // Called in forward with each operand of an op, just before the op is computed.
   virtual void reads(const Instruction& /*instruction*/, int /*slot*/, int /*microbatch*/,
                      const at::Tensor& /*tensor*/) {}
-  // What a move, a collective's wait or a copy has left in a slot.
+  // Called with the result of a move, of a collective (after its wait) or of a copy.
   virtual void moved(const Instruction&, int /*slot*/, int /*microbatch*/, const at::Tensor&) {}
-  // When the raw gradients are reduced, before clipping and the optimizer.
+  // Called when all gradients are reduced, before clipping and the optimizer.
   virtual void gradients(RankRun& rank) = 0;
-  // Around a step, with the rank whose program it runs, and after each run of a segment.
+  // Called before a step, after each segment run, and after a step.
   virtual void begin(RankRun& /*rank*/, std::int64_t /*step*/) {}
   virtual void ran(int /*microbatch*/) {}
   virtual void ended() {}
 };
 
-// One rank of a run, in its own thread: its program, what it keeps, and collectives among the
-// ranks. What is said to be collective is called by all ranks that hold parts, in the same order.
+// One rank of a run, for code in the rank's own thread: its program, its lasting tensors, and
+// collectives. A method that is marked as collective must be called by all ranks that hold parts,
+// in the same order.
 class RankRun {
  public:
   virtual ~RankRun() = default;
@@ -88,155 +89,159 @@ class RankRun {
   virtual at::Device device() const = 0;
   virtual Ledger& ledger() = 0;
 
-  // Collective. Returns when what the last step updates is updated and there: a step may leave
-  // updates in host memory, and gathers of updated parameters, to the next one's forward
-  // (Bucket::update_overlaps_forward, gather_overlaps_forward). What reads or fills by this
-  // interface what a rank keeps calls it first, so that whoever reads on some ranks alone calls it
-  // on all of them before; where that is asked inside of a step, as `check = true` does, they hide
-  // behind nothing.
+  // Collective. Completes the updates of the last step: a step may leave updates in host memory,
+  // and gathers of updated parameters, to the next step's forward (Bucket::update_overlaps_forward,
+  // gather_overlaps_forward). Methods that read or fill lasting tensors call it themselves. Code
+  // that reads on some ranks only must therefore call it on all ranks before. Inside of a step, as
+  // with `check = true`, these updates and gathers then overlap with nothing.
   virtual void await_updates() = 0;
-  // What the rank keeps from step to step: by slot; a parameter; a parameter's gradient, made if
-  // it is not there; the reduced gradient that the rank keeps of it (1-D, empty where none).
+  // Lasting tensors of the rank: that of a slot; a parameter; a parameter's gradient, which is
+  // allocated if it does not exist; the part of a parameter's reduced gradient that the rank keeps
+  // (1-D, empty if there is none).
   virtual const at::Tensor& kept(int slot) = 0;
   virtual const at::Tensor& parameter(int index) = 0;
   virtual const at::Tensor& gradient(int index) = 0;
   virtual at::Tensor own_gradient(int index) const = 0;
   virtual const Bucket& bucket_of(int parameter) const = 0;
-  // Takes a parameter's numbers, from local element `first` on, into all that holds of them.
+  // Writes values of a parameter, from local element `first` on, to all of the rank's tensors that
+  // hold these elements (parameter, shard, master).
   virtual void fill(int parameter, std::int64_t first, const at::Tensor& numbers) = 0;
-  // What the gradients of the step are times, and its policy's state. Null: the bucket has no hook.
+  // The factor of this step's gradients (loss scale), its state, and a bucket's reduction hook;
+  // hook_of() is null if the bucket has none.
   virtual double loss_scale() const = 0;
   virtual LossScaler& scaler() = 0;
   virtual BucketReduction* hook_of(int bucket) = 0;
 
-  // Collective. A bucket's whole gradients or parameters, gathered from their parts, and a
-  // parameter's slice of these.
+  // whole() is collective: it gathers a bucket's whole gradients or parameters. slice() returns the
+  // part of a parameter in that tensor.
   virtual at::Tensor whole(int bucket, bool gradients) = 0;
   virtual at::Tensor slice(int parameter, const at::Tensor& whole) const = 0;
-  // Collective. Brings a tensor that lies as `from` to `to`; in no phase of training. `batch`: the
-  // size of that dim in what the tensor is of (Program::batch_of).
+  // Collective. Moves a tensor from one layout to another; the ledger books it under no phase of
+  // training. `batch`: the size of the dim "batch" for this tensor (Program::batch_of).
   virtual at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                                   const Layout& to, std::int64_t batch = 0) = 0;
   virtual Communicator& group(const RankSet& set) = 0;
 
-  // Collective. One step; and a batch of RunSetup::held_out_data: its loss, and the wish to stop.
+  // Collective. step() runs one training step. evaluate() computes a batch of
+  // RunSetup::held_out_data; only `loss` and `stop` of the outcome are set.
   virtual StepOutcome step(std::int64_t index, double lr) = 0;
   virtual StepOutcome evaluate(std::int64_t batch) = 0;
-  // The rank as it computes evaluate(): null without held_out_plan.
+  // The RankRun of evaluate(), with its own program; null without RunSetup::held_out_plan.
   virtual RankRun* evaluator() = 0;
-  // watch(): from the next step on the rank shows tensors to the watcher; unwatch() ends that. Both
-  // are called between steps, and by no watcher. Several watchers are shown each tensor in the
-  // order in which they began to watch. A step whose loss is not finite is computed a second time,
-  // and shown a second time.
+  // watch() adds a watcher from the next step on; unwatch() removes it. Both are called between
+  // steps, and never by a watcher. Several watchers see each tensor in the order in which they were
+  // added. A step whose loss is not finite is computed, and shown to watchers, a second time.
   virtual void watch(Watcher* watcher) = 0;
   virtual void unwatch(Watcher* watcher) = 0;
   // Whether the step's update is left out; known when Watcher::gradients is called.
   virtual bool update_left_out() const = 0;
-  // From now on the update of a step whose loss or norm is not finite, though no loss scale
-  // explains it, is left out on all ranks alike (StepOutcome::not_finite).
+  // From now on, all ranks leave out the update of a step whose loss or norm is not finite
+  // (StepOutcome::not_finite), also without a loss scale.
   virtual void leave_out_not_finite() = 0;
 };
 
-// What a rank's thread did from the end of one step to the end of the next, of which an account is
-// taken.
+// The account of a step: how a rank's thread spent its time from the end of the last step to the
+// end of this one.
 struct StepAccount {
-  // Seconds of an observer: between the two steps, or, where what it did is no part of any step's
-  // time, in a mean step of the run so far.
+  // Seconds that an observer took between the two steps. If `apart`, its work is no part of any
+  // step's time, and `seconds` is its mean per step of the run so far.
   struct Observed {
     std::string name;
     double seconds = 0;
     bool apart = false;
   };
-  double seconds = 0;               // all but what is apart; 0: no account was taken
-  double step = 0;                  // of that, RankRun::step
-  double watched = 0, tracing = 0;  // of the step (StepOutcome)
-  double gathered = 0;              // what rank 0 waited for the reports of others
+  double seconds = 0;               // the whole time, without what is `apart`; 0: no account
+  double step = 0;                  // part of `seconds`: RankRun::step
+  double watched = 0, tracing = 0;  // parts of `step`, from StepOutcome
+  double gathered = 0;              // time in which rank 0 waited for the reports of other ranks
   std::vector<Observed> observed;
 };
 
-// The books of one rank after a step.
+// The measurements of one rank after a step.
 struct RankReport {
   int rank = 0;
   std::array<MemoryUse, category_count> memory{};
   std::int64_t peak_bytes = 0, peak_without_scratch = 0;
   std::map<CommunicationKey, CommunicationUse> communication;  // of this step
   std::map<WorkKey, WorkUse> work;                             // of this step
-  // Rows that experts worked on, by layer and expert; and, of each stage's first rank, choices of
-  // all ranks.
+  // By layer and expert: `rows` on which the rank's experts worked; `chosen`, on the first rank of
+  // each stage only, how often the tokens of all ranks chose the expert.
   std::map<std::pair<int, std::int64_t>, std::int64_t> rows, chosen;
-  // Rows that its experts worked on over those that the program supposes; 0: it has none.
+  // Rows on which the rank's experts worked, divided by the rows that the program supposes; 0: the
+  // rank has no experts.
   double rows_share = 0;
-  double began = 0;  // the rank's step: seconds of a clock that all ranks share
+  double began = 0;  // start of the step, in seconds of a clock that all ranks share
   std::vector<RunTime> runs;
-  std::vector<InstructionTime> instructions;  // StepOutcome
+  std::vector<InstructionTime> instructions;  // in a traced step (StepOutcome)
   std::vector<MemoryMoment> moments;
   StepAccount account;
 };
 
 // An evaluation after a step: forward alone, on held-out data.
 struct HeldOut {
-  double loss = 0;     // mean of its batches
-  double seconds = 0;  // wall time, no part of the step's
+  double loss = 0;     // mean loss of the batches
+  double seconds = 0;  // wall time, which is no part of the step's
 };
 
+// The report of a step, over all ranks.
 struct StepReport {
   std::int64_t step = 0;
   double seconds = 0;      // wall time of the step on the first rank
-  double cpu_seconds = 0;  // of all processes
+  double cpu_seconds = 0;  // CPU time of all processes
   double loss = 0, grad_norm = 0, lr = 0;
   double loss_scale = 1;
-  bool update_left_out = false;  // as gradients overflowed
-  std::int64_t tokens = 0;       // over all ranks
+  bool update_left_out = false;  // gradients overflowed, so that parameters stay as they were
+  std::int64_t tokens = 0;       // tokens of the step over all ranks
   std::vector<RankReport> ranks;
 };
 
-// Numbers of a step, by name.
+// Names and values of a step's metrics.
 using StepMetrics = std::vector<std::pair<std::string, double>>;
 
-// The end of a step, as a rank tells it to its observers.
+// The end of a step, as a rank's observers see it and may change it.
 struct StepEnd {
-  // The step's outcome: alike on all ranks except for the times, which are this rank's. The report
-  // has taken its instructions and moments.
+  // The outcome of the step, the same on all ranks except for the times, which are this rank's. Its
+  // instructions and moments were moved to the report.
   const StepOutcome& outcome;
   std::int64_t step = 0;
-  // No step follows. An observer that decides() may set it on rank 0; one of the program's own also
-  // on all ranks alike.
+  // Whether the run ends after this step. An observer that decides() may set it on rank 0. The
+  // program's own observers may also set it on all ranks.
   bool last = false;
-  // The program's own observers set it, with `last`, if they have heard the wish to stop.
+  // Set by the program's own observers, with `last`, if the user has asked to stop.
   bool stopped = false;
-  // On rank 0, of all ranks; null on the others.
+  // On rank 0: the report of all ranks; null on other ranks.
   std::shared_ptr<const StepReport> report;
   std::optional<HeldOut> held_out = {};  // on rank 0, if there was an evaluation
-  // On rank 0: numbers of the step, which the run file and all other records of the run have beside
-  // the loss. An observer may add some, of names that are not there yet.
+  // On rank 0: metrics of the step, which the run file and other records keep beside the loss. An
+  // observer may add metrics with new names.
   StepMetrics metrics = {};
-  // An observer sets it if it did what is no part of any step's time.
+  // Set by an observer whose work after this step is no part of any step's time.
   bool apart = false;
 };
 
-// Somebody who looks on or takes part between the steps. Each rank calls the observers in their
-// order, in its own thread, so what they keep of a rank is theirs to separate; they may run
-// collectives, as all ranks call alike. What they throw fails the rank.
+// An observer of a run. All ranks call the observers in the same order, each in its own thread, so
+// an observer may run collectives, and must keep the data of different ranks apart. An exception of
+// an observer fails the rank.
 class RunObserver : public Registered {
  public:
   virtual void begin(RankRun& /*rank*/) {}
   virtual void step(RankRun& /*rank*/, StepEnd& /*end*/) {}
   virtual void finish(RankRun& /*rank*/) {}
-  // What its time is booked under where an account of a step is taken.
+  // The name under which the account of a step lists the observer's time.
   std::string name() const override {
     const std::string registered = Registered::name();
     return registered.empty() ? "other observers" : registered;
   }
-  // Whether step() may set StepEnd::last on rank 0 alone: the ranks then wait for it and hear it
-  // before they go on to the next observer. The answer is the same on all ranks and never changes.
+  // Whether step() may set StepEnd::last on rank 0 alone. If so, all ranks wait for rank 0's value
+  // before they call the next observer. The answer is the same on all ranks and never changes.
   virtual bool decides() const { return false; }
-  // The run has failed, on every process: called once, by train(), when no rank runs any more.
+  // Called once on every process if the run has failed, by train(), when no rank runs any more.
   virtual void failed(const RankFailed& /*error*/) {}
 };
 
 // What an observer may depend on beside its own options.
 struct ObservedRun {
-  std::string name;  // of the run, as the script or its plan has it
+  std::string name;  // name of the run, from the script, or else from its plan
   std::int64_t steps = 0;
   int ranks = 1;
 };

@@ -1,5 +1,5 @@
-// What an op is: its iteration space over named dims, its kernels (forward; backward, or dgrad and
-// wgrad apart), and what they cost. An op knows no mesh, no rank and no collective.
+// Ops: an iteration space over named dims, kernels (forward; backward, or dgrad and wgrad
+// separately), and costs. An op knows no mesh, no rank and no collective.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,14 +19,14 @@ namespace mw {
 // positions).
 enum class Scalar : std::uint8_t { real, index };
 
-// The schedulable pieces of an op. An op that splits (a GEMM) has dgrad and wgrad; every other
-// differentiable op has backward, which yields all input gradients at once.
+// The schedulable pieces of an op. An op that splits (a GEMM) has dgrad and wgrad. Any other
+// differentiable op has backward, which computes all input gradients at once.
 enum class Piece : std::uint8_t { forward, backward, dgrad, wgrad };
 const char* name_of(Piece piece);
 
-// What work an op does. Prices, the choice of what is computed again, optimizers of whole matrices
-// and `compare` go by the class. An op's kind is its name alone: two kinds of one class are treated
-// alike. Inputs and outputs that a class speaks of must be there.
+// The class of an op's work, on which predicted times, recompute policies, optimizers of whole
+// matrices and `compare` depend. An op's kind is only a name: two kinds of one class are treated
+// alike. An op must have the inputs and outputs that the comment on its class mentions.
 enum class OpClass : std::uint8_t {
   other,  // priced by its Cost alone
   // Output 0 is input 0 times the weight, input 1, summed over the dims that output 0 lacks. Dims
@@ -36,9 +36,9 @@ enum class OpClass : std::uint8_t {
   embedding,    // output 0: rows of the table, input 1, that the indices, input 0, name
   norm,         // each row is scaled by a statistic of its own
   elementwise,  // an element of the output needs one of each operand
-  loss,         // reads the logits, input 0; what a stack says of a loss is said of this op
-  loss_part,    // does the rest of a loss, and is priced with the op that reads the logits
-  routing,      // output 0 of indices are choices (of experts), whose order says nothing
+  loss,         // reads the logits, input 0; a stack's numbers for a loss are used for this op
+  loss_part,    // a further op of a loss, whose time is counted at the op that reads the logits
+  routing,      // output 0, indices, has the chosen experts of a token, in any order
   dispatch,     // tokens become rows of the experts that they chose
   combine,      // rows of experts are summed to tokens again
 };
@@ -48,18 +48,19 @@ const char* name_of(OpClass op_class);
 struct LocalDim {
   Dim dim;
   std::int64_t offset = 0, size = 0;  // this rank's part
-  std::int64_t global = 0;            // of the whole dim
-  // Where a strategy permutes the dim's elements (Draft::permute_tokens): which ranges of the whole
-  // dim are here, in the order in which they lie. Empty: [offset, offset + size).
+  std::int64_t global = 0;            // size of the whole dim
+  // If a strategy permutes the dim's elements (Draft::permute_tokens): the ranges of the whole dim
+  // that the rank has, in the order in which they lie. Empty: [offset, offset + size).
   std::vector<Range> runs;
 };
 
-// Which tensors are sparse: those that have all of these dims. Only a share of their cells exists
-// (of all pairs of expert and token, those where the token chose the expert). They are kept as rows
-// over the other dims, the rows of one expert after those of another.
+// Says which tensors are sparse: those that have all of `dims`. Of their cells only a share exists
+// (the pairs of expert and token in which the token chose the expert). A sparse tensor is stored as
+// one row per cell, over the other dims, grouped by the first of `dims` (all rows of one expert,
+// then those of the next).
 struct Sparse {
-  Dims dims;         // the first: that by which rows are grouped
-  double share = 1;  // of the cells that exist; on average, where a rank holds a part
+  Dims dims;         // the first one groups the rows
+  double share = 1;  // share of cells that exist; on a rank's part, the average share
   bool has(const Dims& dims) const;
   std::int64_t rows(double cells) const;
 };
@@ -72,8 +73,8 @@ class LocalDims {
   std::vector<std::int64_t> shape(const Dims& dims) const;
   std::int64_t count(const Dims& dims) const;  // elements: product of the local sizes; 1 for none
   void set_sparse(const Sparse& sparse) { sparse_ = sparse; }
-  // An op that runs in ring steps has other dims in each of them: the rotating dim is that of the
-  // shard that is here in this step. 0 for all other ops.
+  // The ring step; 0 for ops without ring steps. The rotating dim has the range of the shard with
+  // which the rank computes in this step.
   int ring_step() const { return ring_step_; }
   void set_ring_step(int step) { ring_step_ = step; }
 
@@ -83,81 +84,84 @@ class LocalDims {
   int ring_step_ = 0;
 };
 
-// A tensor that forward keeps for backward beside inputs and outputs (a norm's 1/rms, attention's
-// log-sum-exp). Dims are the op's own; a size-`extra` dim may follow them (0: none).
+// A tensor that forward saves for backward beside inputs and outputs (a norm's 1/rms, attention's
+// log-sum-exp). `dims` are dims of the op; a dim of size `extra` follows them (0: none).
 struct SavedValue {
   std::string name;
   Dims dims;
   std::int64_t extra = 0;
-  bool fp32_at_least = false;  // kept in fp32 where the plan computes in less
+  bool fp32_at_least = false;  // kept in fp32 if the plan computes in bf16 or fp16
 };
 
-// What of its operands an op's backward reads, so that the program keeps just that.
+// Properties of an op for the planner: what its backward reads, so that only that is kept, and what
+// its kernels allow.
 struct OpTraits {
   bool differentiable = true;
-  bool splits = false;                      // has dgrad and wgrad apart
+  bool splits = false;                      // has dgrad and wgrad instead of backward
   std::vector<bool> backward_reads_input;   // one for each input
   std::vector<bool> backward_reads_output;  // one for each output
   std::vector<SavedValue> saved;
-  // One for each output, or none: kept in fp32 where the plan computes in less, its gradient too.
+  // For each output, whether it and its gradient are kept in fp32 if the plan computes in bf16 or
+  // fp16; empty: none is.
   std::vector<bool> fp32_outputs;
-  // Input that forward may overwrite with output 0 when nobody reads it later (-1: none).
+  // The input that forward may overwrite with output 0 if nothing reads it later (-1: none).
   int forward_in_place = -1;
-  // Whether the gradient of output 0 is that of an input, unchanged (a residual add), by input.
+  // For each input, whether its gradient is the unchanged gradient of output 0 (a residual add).
   std::vector<bool> gradient_passes;
-  // Backward makes an input's gradient as a tensor of its own even where it is to be added to one
-  // that is there (memory only).
+  // Whether backward allocates an input's gradient even if it is to be added to an existing tensor
+  // (matters for memory only).
   bool gradients_apart = false;
-  // A dim that the op needs whole, unless it takes one shard of it after the other, in ring steps;
-  // none: it cannot do that.
+  // A dim that the op needs whole, but whose shards it can also take one after the other, in ring
+  // steps; invalid: none.
   Dim rotates;
-  // Backward may overwrite what it reads of an input by its gradient (memory only; a hint).
+  // Whether backward may overwrite an input that it reads with the input's gradient (a hint, for
+  // memory only).
   bool backward_may_overwrite_saved = false;
 };
 
-// One call of a kernel. Shapes are local. Spans are indexed as the op's inputs and outputs are.
+// The arguments of a kernel. Shapes are local. Vectors are indexed as the op's inputs and outputs.
 struct OpCall {
-  const LocalDims& dims;                 // of the op's iteration space on this rank
-  std::vector<at::Tensor> inputs;        // backward: undefined where not read
-  std::vector<at::Tensor> outputs;       // forward fills them; backward: undefined where not read
-  std::vector<at::Tensor> saved;         // forward fills them in the order of OpTraits::saved
-  std::vector<at::Tensor> grad_outputs;  // backward pieces: undefined where no gradient came
-  // Backward pieces. `wants[i]`: this piece must yield input i's gradient. Where `grad_inputs[i]`
-  // is defined, the kernel writes there: it adds if `accumulate[i]`, else overwrites. Where it is
-  // undefined, the kernel sets it to a fresh tensor.
+  const LocalDims& dims;                 // the op's iteration space on this rank
+  std::vector<at::Tensor> inputs;        // backward: undefined if backward does not read the input
+  std::vector<at::Tensor> outputs;       // set by forward; backward: undefined if not read
+  std::vector<at::Tensor> saved;         // set by forward, in the order of OpTraits::saved
+  std::vector<at::Tensor> grad_outputs;  // backward pieces: undefined if there is no gradient
+  // Backward pieces. `wants[i]`: the piece must compute input i's gradient. If `grad_inputs[i]` is
+  // defined, the kernel writes there: it adds if `accumulate[i]`, else it overwrites. If undefined,
+  // the kernel sets it to a new tensor.
   std::vector<at::Tensor> grad_inputs;
   std::vector<bool> wants, accumulate;
   bool in_place = false;             // forward: OpTraits::forward_in_place is granted
   at::ScalarType real = at::kFloat;  // the plan's precision, for ops whose inputs are all indices
-  // How many rows each group has here, in order, of sparse tensors. An op that makes the
-  // rows (dispatch) fills it in forward.
+  // For sparse tensors: the number of rows of each group on this rank, in order. An op that makes
+  // the rows (dispatch) sets it in forward.
   std::vector<std::int64_t> rows;
-  // How many ring steps there are, of an op that runs in such; `dims` says which of them this is.
-  // Forward: from step 1 on, `outputs` and `saved` hold what the steps before made, and are brought
-  // up to date in place. Backward: each step adds to the gradients of what does not go round.
+  // The number of ring steps of the op; dims.ring_step() is the current one. Forward: from step 1
+  // on, `outputs` and `saved` hold the results of earlier steps, and are updated in place.
+  // Backward: each step adds to the gradients of operands that do not rotate.
   int ring_steps = 1;
 };
 
-// What one piece costs, of the local shapes.
+// The cost of one piece for local shapes.
 struct Cost {
   // Model flops by the field's convention: 2mnk for a GEMM, attention scores in full even if
   // causal, nothing for elementwise work (Narayanan et al. 2021, appendix; PaLM, appendix B).
   double flops = 0;
   double executed = 0;  // floating-point operations that the kernel really does
-  double bytes = 0;     // memory traffic: what it reads and writes once
-  // Bytes that the piece allocates and frees itself, outputs and gradients not counted. Left out,
+  double bytes = 0;     // memory traffic: bytes that the piece reads and writes, each once
+  // Bytes that the piece allocates and frees itself, without outputs and gradients. If left out,
   // they are measured: the piece runs once on this machine, on operands of zeros
-  // (engine/scratch.h). An op that calls a library leaves the workspace out, because a library
-  // allocates other bytes on another CPU.
+  // (engine/scratch.h). An op that calls a library should leave the workspace out, because a
+  // library may allocate other bytes on another CPU.
   std::optional<std::int64_t> workspace;
-  // The workspace of the piece on an accelerator. Left out, it is `workspace`, or 0 where that is
-  // left out too. A kernel of an accelerator may take all rows at once that a CPU takes in chunks.
+  // The workspace of the piece on an accelerator, where a kernel may process all rows at once that
+  // a CPU processes in chunks. If left out, it is `workspace`, or 0 if that is left out too.
   std::optional<std::int64_t> accelerator_workspace;
-  int kernels = 1;  // that it calls one after the other, each on a part of its operands
+  int kernels = 1;  // number of kernels, called one after the other on parts of the operands
 };
 
-// A number that is built into an op and must be the step's own: "tokens", those of a step over all
-// of its microbatches, by which a loss divides; "sequences", likewise.
+// A number that is built into an op and must match the step: "tokens", the number of tokens of all
+// microbatches of a step, by which a loss divides; "sequences", the number of sequences of a step.
 struct StepConstant {
   std::string name;
   double value = 0;
@@ -168,21 +172,21 @@ class Op;
 class OpType {
  public:
   virtual ~OpType() = default;
-  // The op's name, as "linear" or "rms_norm"; what a rule may name.
+  // The name of the type, as "linear" or "rms_norm", by which rules may select ops.
   virtual std::string kind() const = 0;
   virtual OpClass op_class() const { return OpClass::other; }
-  virtual OpTraits traits(const Op& op) const = 0;  // asked once of all ops of a Graph::kind
-  // Kernels are called below torch's autograd, which records nothing of what they compute:
-  // autograd_op.h has the op whose derivative torch is to find, and RecordGradients.
+  virtual OpTraits traits(const Op& op) const = 0;  // called once for all ops of a Graph::kind
+  // Kernels run with torch's autograd switched off. For an op whose derivative torch is to compute,
+  // see AutogradOp and RecordGradients (autograd_op.h).
   virtual void forward(const Op& op, OpCall& call) const = 0;
-  // All wanted gradients. Ops that split implement dgrad and wgrad instead.
+  // Computes all wanted gradients. Ops that split implement dgrad and wgrad instead.
   virtual void backward(const Op& op, OpCall& call) const;
   virtual void dgrad(const Op& op,
-                     OpCall& call) const;  // gradient of input 0, which it does not read
-  // Gradients of the other inputs; it reads no parameter.
+                     OpCall& call) const;  // computes the gradient of input 0, without input 0
+  // Computes the gradients of the other inputs, without reading parameters.
   virtual void wgrad(const Op& op, OpCall& call) const;
-  // What of the step is built into the op, so that a plan with another step is refused before it
-  // runs (prove/constants.cpp). An op with none is not looked at.
+  // Numbers of the step that are built into the op. A plan whose step has other numbers is refused
+  // before it runs (libs/prove/constants.cpp).
   virtual std::vector<StepConstant> constants(const Op&) const { return {}; }
   // `element` is the bytes of one real.
   virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
@@ -193,11 +197,11 @@ class OpType {
 struct Use {
   int value = -1;
   Dims dims;
-  // The output is a sum to which this operand is added (a bias): where the output is Partial, so is
-  // the operand, so that it counts once.
+  // Whether the operand is added to the output (a bias). If the output is Partial, the operand must
+  // be Partial too, so that it counts once.
   bool additive = false;
-  // The op is linear in this operand: where the operand is Partial on ranks that cut nothing of the
-  // op, it may stay so, and the output is Partial too.
+  // Whether the op is linear in this operand. If so, an operand that is Partial on an atom that
+  // does not cut the op may stay Partial, and the output is Partial too.
   bool linear = false;
 };
 
@@ -206,17 +210,17 @@ class Op {
  public:
   std::shared_ptr<const OpType> type;
   std::string name;  // "layers.3.attention.q"
-  int layer = -1;    // transformer layer; -1: before the first, `layers`: after the last
+  int layer = -1;    // transformer layer; -1: before the first, Graph::layers: after the last
   std::vector<Use> inputs;
-  std::vector<int> outputs;       // values
-  std::vector<Dims> output_dims;  // as this op calls them
+  std::vector<int> outputs;       // indices of values
+  std::vector<Dims> output_dims;  // the outputs' dims, under the op's own names
   Dims whole;                     // dims that no axis may cut in this op
-  // Pairs {a, b}: where b is cut, a may be cut by the same axis if a rule says so, else a is whole.
-  // kv_heads follow heads: tp cuts both, or it cuts the queries while the keys are replicated.
+  // Pairs {a, b}: an axis that cuts b also cuts a if a rule says so; else a stays whole. For
+  // example, kv_heads follow heads: tp cuts both, or cuts the queries while keys are replicated.
   std::vector<std::pair<Dim, Dim>> follows;
-  // The ledger counts the rows of each group that this op works on.
+  // Whether the ledger counts the rows of each group on which this op works.
   bool counts_rows = false;
-  // What the outputs are Partial by where an axis cuts a dim that the op contracts.
+  // The reduction of Partial outputs, if an axis cuts a dim that the op contracts.
   Reduction contraction = Reduction::sum;
 
   std::string kind() const { return type->kind(); }

@@ -1,5 +1,5 @@
-// What an optimizer is: the options that a script gives, what it keeps beside each element of a
-// parameter, and the ops that it adds to the update segment of a program for each bucket.
+// The interface of optimizers: the state that an optimizer keeps for each element or matrix of a
+// parameter, and the ops by which a program updates a bucket.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,24 +14,24 @@
 
 namespace mw {
 
-// What an optimizer remembers of a flat parameter: tensors of its shape, dtype and device, in the
-// order of UpdateRule::states, and of each of its matrices, in that of UpdateRule::of_matrix.
+// The optimizer state of a flat parameter: `tensors` of the parameter's shape, dtype and device, in
+// the order of UpdateRule::states, and `of_matrix`, in the order of UpdateRule::of_matrix.
 struct OptimizerState {
   std::vector<at::Tensor> tensors, of_matrix;
 };
 
-// What an op of the update works on, on one rank: flat tensors of one dtype (the
-// optimizer's), updated in place.
+// The arguments of an op of an update on one rank: flat tensors of the optimizer's dtype, which the
+// op updates in place.
 struct UpdateCall {
-  at::Tensor parameter;  // of apply alone
-  // The gradient of the parameter's elements, or what the ops before made of it. What it holds
-  // afterwards is unspecified but for that which the next op reads.
+  at::Tensor parameter;  // set for UpdateRule::apply only
+  // The gradient of the parameter's elements, or the result of the last op of the rule. An op may
+  // use it as a buffer, except for the result that the next op reads.
   at::Tensor gradient;
   OptimizerState state;
   double lr = 0;
   std::int64_t step = 0;               // counts from 0
-  double grad_scale = 1;               // the gradient counts times this (clipping)
-  std::int64_t rows = 0, columns = 0;  // of each matrix, where the rule is for matrices
+  double grad_scale = 1;               // factor of the gradient (clipping)
+  std::int64_t rows = 0, columns = 0;  // sizes of each matrix, if the rule is for matrices
 };
 
 class UpdateOp {
@@ -40,34 +40,35 @@ class UpdateOp {
   virtual std::string name() const = 0;  // "adamw", "momentum"
 };
 
-// Treats one element at a time, so that it runs over any part of the parameters. How they are cut
-// and joined matters to the last bit only: ATen's kernels round the few elements after the last
-// whole vector (16 fp32, 8 fp64) differently. Cuts at such multiples change nothing.
+// An op that treats each element by itself, so that it can run on any part of the parameters. Cuts
+// of the parameters change at most the last bit of results, because ATen's kernels round the
+// elements after the last whole vector (16 fp32, 8 fp64) differently. Cuts at multiples of a vector
+// change nothing.
 class ElementOp : public UpdateOp {
  public:
   virtual void run(const UpdateCall& call) const = 0;
 };
 
-// Makes of the directions of whole matrices what is then applied to them.
+// An op that turns the update directions of whole matrices into the updates that are then applied.
 class MatrixOp : public UpdateOp {
  public:
   struct Cost {
     double flops = 0;
     int gemms = 0;
-    bool in_place = true;        // the result lies in the operand's own storage
-    std::int64_t workspace = 0;  // most bytes at a time that it allocates beside operand and result
+    bool in_place = true;        // whether the result lies in the operand's own storage
+    std::int64_t workspace = 0;  // most bytes allocated at a time beside operand and result
   };
-  // `stack` (matrices, rows, columns) is overwritten, and `kept` is brought up to date: a tensor
-  // for each of UpdateRule::of_matrix, (matrices, its rows, its columns).
+  // Returns the updates of `stack` (matrices, rows, columns), and may overwrite `stack`. Updates
+  // `kept` in place: for each of UpdateRule::of_matrix a tensor (matrices, its rows, its columns).
   virtual at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>& kept) const = 0;
   virtual Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
                     int element) const = 0;
 };
 
-// A tensor that is kept for each matrix, zero at first, and that a MatrixOp reads and writes. It
-// lies whole on every rank that runs the op on the matrix.
+// Optimizer state of a matrix: a tensor, zero at first, that a MatrixOp reads and writes. Every
+// rank that runs the op on the matrix has the whole tensor.
 struct MatrixState {
-  enum class Side : std::uint8_t { one, rows, columns };  // 1, or the matrix' own
+  enum class Side : std::uint8_t { one, rows, columns };  // size 1, or that of the matrix
   std::string name;
   Side rows = Side::rows, columns = Side::columns;
 
@@ -83,30 +84,31 @@ struct MatrixState {
 
 // How the parameters of a bucket are updated. The ops belong to the optimizer.
 struct UpdateRule {
-  std::vector<std::string> states;  // kept for each element, zero at first
-  // What makes directions of gradients, and what is made of each matrix of directions, where the
-  // rule is for matrices. Null where `apply` reads the gradient itself.
+  std::vector<std::string> states;  // names of the state tensors per element, zero at first
+  // For a rule of matrices: `direction` turns gradients into directions, and `whole` turns each
+  // whole matrix of directions into an update. Null: `apply` reads the gradient itself.
   const ElementOp* direction = nullptr;
   const MatrixOp* whole = nullptr;
-  const ElementOp* apply = nullptr;
-  std::vector<MatrixState> of_matrix = {};  // kept by `whole`
+  const ElementOp* apply = nullptr;         // updates the parameter
+  std::vector<MatrixState> of_matrix = {};  // state per matrix, for `whole`
 };
 
-// Immutable and thread-safe: all ranks share one. Its constructor checks what options alone cannot,
-// and throws Error (options).
+// An optimizer is immutable and thread-safe, since all ranks share it. Its constructor takes (const
+// Values&), checks what the declarations of options cannot, and throws Error (options).
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  virtual double lr() const = 0;  // as given; a schedule starts from it
-  // Largest norm that gradients may have, over all parameters of all ranks; 0: not clipped.
+  virtual double lr() const = 0;  // the learning rate that the options give, for schedules
+  // The largest norm of the gradients of all parameters, to which they are clipped; 0: no clipping.
   virtual double clip() const = 0;
-  // Whether matrices of layers have a rule of their own, and the rule of these or of all else.
-  // Matrices are the weights of linears and experts inside of layers, the router's too.
+  // Whether matrices of layers have a rule of their own. They are the weights of linears and
+  // experts inside of layers, with those of routers.
   virtual bool takes_matrices() const { return false; }
+  // The rule for these matrices, or the rule for all other parameters.
   virtual UpdateRule rule(bool matrices) const = 0;
 
-  // The update by itself, beside any program: zeros for `param`, and one step of all but matrices.
-  // `param` and `grad`: contiguous, one shape, fp32 or fp64.
+  // For use without a program: make_state() returns states of zeros, step() runs one update by the
+  // rule for non-matrices. `param` and `grad`: contiguous, of one shape, fp32 or fp64.
   OptimizerState make_state(const at::Tensor& param, bool matrices = false) const {
     OptimizerState state;
     for (std::size_t i = 0, n = rule(matrices).states.size(); i < n; ++i)
@@ -119,12 +121,13 @@ class Optimizer {
   }
 };
 
-// The factor that brings gradients of `norm` down to `clip`: min(1, clip / (norm + 1e-6)), 1 if
-// clip is 0. The 1e-6 is torch.nn.utils.clip_grad_norm_'s. Not finite if `norm` is not.
+// The factor that scales gradients of norm `norm` down to norm `clip`: min(1, clip / (norm +
+// 1e-6)), or 1 if clip is 0. The 1e-6 is that of torch.nn.utils.clip_grad_norm_. A NaN norm gives
+// NaN.
 inline double clip_factor(double norm, double clip) {
   if (clip == 0) return 1.0;
   const double factor = clip / (norm + 1e-6);
-  return factor > 1.0 ? 1.0 : factor;  // not std::min: a NaN must come through
+  return factor > 1.0 ? 1.0 : factor;  // not std::min, so that NaN stays NaN
 }
 
 template <>

@@ -1,8 +1,9 @@
-// Passes: edits of a derived program, for strategies to add (Draft::add_pass). First what a pass
-// is, then the core's own, then the verbs that passes of one's own are made of. With program.h this
-// is the third layer of the SDK; a strategy that is rules alone needs neither.
+// Passes edit the program that follows from the rules; strategies add them (Draft::add_pass). This
+// file declares the class Pass, then the core's own passes, then functions from which plugins build
+// passes. With program.h this is the third layer of the SDK; a strategy that consists of rules
+// needs neither.
 //
-// A pass of one's own, in Strategy::edit, which has all optimizer state lie in host memory:
+// A pass in a plugin's Strategy::edit, which puts all optimizer state into host memory:
 //
 //   draft.add_pass({"state on the host",
 //                   [](mw::Program& program) {
@@ -11,8 +12,8 @@
 //                   },
 //                   mw::Pass::storage});
 //
-// Among the plugins that ship, tp's (tp.cpp) moves instructions, and zero's (zero.cpp)
-// uses most of the verbs.
+// Examples among the shipped plugins: the pass of tp (tp.cpp) moves instructions, and the passes of
+// zero (zero.cpp) use most functions of this file.
 #pragma once
 
 #include <cstddef>
@@ -31,94 +32,98 @@ namespace mw {
 class ReductionHook;
 struct BucketShape;
 
-// Called when a plan is made, after recompute and offload: once for each stage's program, in the
-// script's thread, and again for each plan that is made of the same strategies (of other steps, in
-// float64 for `verify`, of a sweep). So `run` keeps nothing from call to call and edits nothing but
-// the program, which is the planner's; what it leaves must follow from the program and the
-// strategy's options alone. What it decides about buckets must be the same for every timeline, as
-// steps with different schedules share a rank's storage, and for buckets of several stages the same
-// on all of them.
+// A pass: an edit of the program of each stage. The planner calls `run` after recompute and
+// offload, once for each stage's program, in the script's thread, and again for each plan that is
+// made from the same strategies (for other steps, in float64 for `verify`, in a sweep). So `run`
+// must keep no state between calls, and must edit only the program. Its result must depend only on
+// the program and the strategy's options. Its decisions about buckets must be the same for every
+// timeline, because steps with different schedules share a rank's storage, and the same on all
+// stages that share a bucket.
 //
-// After the passes the planner adds the step's end (what is left to reduce, the norm, the update),
-// grants in-place work and places releases, by the uses that it then finds: a pass need do nothing
-// about slots that come and go within a microbatch.
+// After the passes the planner adds the step's end (the remaining reductions, the norm, the
+// update), allows in-place work and adds releases. A pass need not care about slots that live
+// within one microbatch.
 //
-// To refuse the plan, throw Error; whatever else is thrown refuses it too, in the plugin's name.
+// To refuse the plan, throw Error. Any other exception refuses it too, with a message that names
+// the plugin.
 struct Pass {
-  // Whichever strategy brings a pass, those that decide what buckets hold run before those that
-  // decide how they are reduced, then those that decide how they are stored, then the others.
-  // Within one order they run as the script lists their strategies.
+  // Passes run in this order, whichever strategies add them: first those that decide what buckets
+  // hold, then how buckets are reduced, then how they are stored, then all others. Within one
+  // order, they run as the script lists their strategies.
   enum Order : std::uint8_t { buckets, reductions, storage, instructions };
   std::string name;                   // for messages: "bucket gradients"
   std::function<void(Program&)> run;  // empty: the plan is refused
   Order order = instructions;
-  // The axis that it works on, if it is for one; the plan is refused where the mesh lacks it. One
-  // for reductions or storage is refused where no gradient is a sum over that axis.
+  // The axis for which the pass is, if any. The plan is refused if the mesh lacks the axis, or, for
+  // a pass of order `reductions` or `storage`, if no gradient is a sum over the axis.
   std::string axis = {};
-  std::string strategy = {}, place = {};  // of who brings it, for messages; set by Draft::add_pass
-  // A sentence for the printed plan about what came of the pass, or "". Asked once all passes have
-  // run, for the programs of all stages; empty: there is nothing to say.
+  std::string strategy = {}, place = {};  // the pass's strategy, for messages; set by add_pass
+  // Returns a sentence for the printed plan about the effect of the pass, or "". Called once all
+  // passes have run, with the programs of all stages. Empty: no sentence.
   std::function<std::string(const std::vector<Program>&)> note = {};
-  // What the pass may change: a pass that changes more is refused, with the instruction.
+  // What the pass may change. A pass that changes more is refused, with the instruction at fault.
   enum class Changes : std::uint8_t {
-    // The order of instructions within their segments, and the streams of transfers: all numbers
-    // stay the same bit for bit. Each change of two instructions' order must be one that their
-    // slots allow (may_swap).
+    // The order of instructions within their segments, and the streams of transfers. All results
+    // stay the same bit for bit. Two instructions may change their order only if their slots allow
+    // it (may_swap).
     order,
-    // Also when transfers are made, what is kept where, and in which segment: each op is still
-    // computed as often, in the same dtype, and sums are made of the same parts.
+    // Also when transfers are made, where tensors are kept, and the segments of instructions. Each
+    // op is computed as often as before, in the same dtype, and sums have the same terms.
     placement,
-    numerics,  // anything
+    numerics,  // any change, also of results
   };
   Changes changes = Changes::numerics;
-  // Called at last, in the order of the passes, when every instruction of the step has its place:
-  // for changes of order alone, whatever `changes` says. Empty: there is nothing to do.
+  // Called at the very end, in the order of the passes, when every instruction of the step has its
+  // place. It may change only the order of instructions, whatever `changes` says. Empty: nothing.
   std::function<void(Program&)> rearrange = {};
-  // Called once all passes have run and all buckets have their flat slots, in the order of the
-  // passes: for what is placed by the timeline's runs. A reduction that it begins, of gradients
-  // kept as shards, and that no run awaits is awaited at the end of the step. Empty: there is
-  // nothing to do.
+  // Called once all passes have run and all buckets have flat slots, in the order of the passes, to
+  // place instructions by the runs of the timeline. A reduction of sharded gradients that it
+  // begins, and that no run awaits, is awaited at the end of the step. Empty: nothing.
   std::function<void(Program&)> finish = {};
 };
 
-// The core's own passes, which several forms use, follow. This one splits the buckets so that none
-// exceeds `bytes` of gradients (a larger parameter stands alone), in the order in which gradients
-// become ready in backward.
+// The core's own passes, which several strategies use, follow.
+//
+// Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter is a bucket of
+// its own), in the order in which gradients become ready in backward.
 Pass bucket_gradients(std::int64_t bytes);
-// Starts each bucket's reduction inside the last run of a segment that adds to its gradients, as
-// soon as the last one is there.
+// Starts each bucket's reduction inside the last segment run that adds to its gradients, as soon as
+// the last gradient is ready.
 Pass overlap_gradient_reduction();
-// Reduces the buckets that are reduced over `axis` in every microbatch. Those that several stages
-// share are still reduced after the last, as the stages add to them at different times.
+// Reduces the buckets that are reduced over `axis` in every microbatch. Buckets that several stages
+// share are still reduced after the last microbatch, because the stages add to them at different
+// times.
 Pass reduce_each_microbatch(const std::string& axis);
-// Gives a hook (reduction_hook.h), or null for a plain all-reduce, to each bucket that is reduced
-// over `axis`. Called when the plan is made, for each such bucket of each stage, with the shape on
-// the stage's first rank. Where several stages share a bucket, they must get the same: let the
-// choice follow from the bucket alone. Gradients that are kept as shards cannot have one (the plan
-// is refused).
+// Gives each bucket that is reduced over `axis` the hook that `choose` returns (reduction_hook.h);
+// null: a plain all-reduce. `choose` is called when the plan is made, for each such bucket of each
+// stage, with the shape on the stage's first rank. All stages that share a bucket must get the same
+// hook, so the choice must depend on the bucket alone. Sharded gradients cannot have a hook: the
+// plan is refused.
 Pass hook_reductions(
     const std::string& axis,
     std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose);
 
-// What passes of one's own are made of follows; all of it is for the thread that runs the pass.
+// The functions for writing passes follow. They must be called in the thread that runs the pass.
 
-// The first and the last of a segment's instructions that use a group of slots.
+// The indices of the first and the last instruction of a segment that use a group of slots.
 struct Span {
   int group = -1, first = -1, last = -1;
 };
-// The groups that a segment uses, by first use. `group_of`: of slots; others are left out. A slot
-// counts by its own number, not by what it is an alias of.
+// The spans of all groups that a segment uses, in the order of first use. `group_of`: the group of
+// each slot; other slots are ignored. A slot counts by its own index, not by that of the slot whose
+// alias it is.
 std::vector<Span> spans(const Segment& segment, const std::map<int, int>& group_of);
 
-// What is to be put into a segment. Places are indices into its code as it is before into().
+// Collects instructions to insert into a segment. Places are indices into the segment's code before
+// into() is called.
 class Insertions {
  public:
-  // Before the instruction at `place`; at the end where that is the number of instructions. What is
-  // given for one place stands there in the order given.
+  // Adds instructions before the instruction at `place`; at the end, if `place` is the number of
+  // instructions. Instructions for the same place keep the order of the calls.
   void before(int place, Instruction instruction);
   void before(int place, std::vector<Instruction> code);
-  // Puts all of it in, and has nothing more to put. Throws std::out_of_range, and changes nothing,
-  // if the segment has no such place.
+  // Inserts all collected instructions, and forgets them. Throws std::out_of_range, and changes
+  // nothing, if the segment has no such place.
   void into(Segment& segment);
 
  private:
@@ -126,75 +131,76 @@ class Insertions {
   std::multimap<int, std::vector<Instruction>> list_;
 };
 
-// Appends a copy of a segment with what is to be inserted, under a name that no other has, such as
-// "backward.last"; its index. Runs of the timeline that are to differ from others are pointed at
-// it.
+// Appends a copy of a segment with the insertions, under a unique name such as "backward.last", and
+// returns its index. The caller then sets SegmentRun::segment of the runs that are to use the copy.
 int add_copy(Program& program, int segment, const std::string& suffix, Insertions& inserts);
 
-// Whether two neighbours of a segment's code may change places: neither writes, begins to fill or
-// lets go of what the other one uses, and what both send over the same ranks stays in order. The
-// numbers are then the same bit for bit, whoever made the two. Two parameters' slots are two
-// storages, though they are views of one flat slot.
+// Whether two neighbouring instructions may change places, so that all results stay the same bit
+// for bit: neither writes, begins to fill or releases a slot that the other one uses, and they are
+// not transfers whose order is fixed, such as two on one stream. Two parameters' slots are
+// different storages, although they are views of one flat slot.
 bool may_swap(const Program& program, const Instruction& first, const Instruction& second);
-// How far the instruction at `at` may move by swapping with neighbours (may_swap): latest() looks
-// up to `limit`, earliest() down to it. `at` itself where it may not move.
+// The last, or the first, place to which the instruction at `at` may move by swaps with neighbours
+// (may_swap), up to `limit` for latest() and down to `limit` for earliest(). `at` if it may not
+// move.
 std::size_t latest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
                    std::size_t limit);
 std::size_t earliest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
                      std::size_t limit);
-// Moves the instruction at `from` toward `to`, past the neighbours that `over` takes (empty: all)
-// and with which it may change places, as far as there are such; where it then stands.
+// Moves the instruction at `from` toward `to`, past neighbours for which `over` is true (empty:
+// all) and with which it may swap, as far as possible. Returns its new index.
 std::size_t moved(const Program& program, std::vector<Instruction>& code, std::size_t from,
                   std::size_t to, const std::function<bool(const Instruction&)>& over = {});
-// An order between two sets of instructions can be made by moving either of them.
+// Which of two sets of instructions order_before() moves.
 enum class Moves : std::uint8_t {
-  first,  // up, with what it depends on
-  then,   // down, with what depends on it
+  first,  // the first set moves up, with the instructions on which it depends
+  then,   // the second set moves down, with the instructions that depend on it
 };
-// Has all instructions of `first` stand before all of `then`; both are ascending indices. Where
-// dataflow forbids it, nothing is changed, and the pair that must stand in the other order is
-// returned: what is of `then`, and what is of `first`; else {-1, -1}. `places`: where each
-// instruction of the new order stood.
+// Reorders the code so that all instructions of `first` stand before all of `then`; both are lists
+// of ascending indices. If dataflow forbids this, it changes nothing and returns the pair that must
+// keep its order, as indices of `then` and of `first`; otherwise it returns {-1, -1}. `places`
+// receives the old index of each instruction in the new order.
 std::pair<int, int> order_before(const Program& program, std::vector<Instruction>& code,
                                  const std::vector<std::size_t>& first,
                                  const std::vector<std::size_t>& then, Moves moves,
                                  std::vector<std::size_t>& places);
-// Index of the stream of that name (Program::streams), which is added if there is none.
+// Returns the index of the stream of that name (Program::streams), which is added if there is none.
 int stream_named(Program& program, const std::string& name);
-// Takes the instruction at `from` out and puts it in so that it stands at `to`. A pass that asks
-// latest() or earliest() for the place changes no result.
+// Moves the instruction at `from` to index `to`, without checks. Results stay the same if `to` is a
+// place from latest() or earliest().
 void move_to(std::vector<Instruction>& code, std::size_t from, std::size_t to);
 
-// Appends a slot; its index. References into Program::slots do not outlive the call.
+// Appends a slot and returns its index. The call invalidates references into Program::slots.
 int add_slot(Program& program, Slot slot);
 
 // Splits each bucket by the segments that write its gradients, so that each segment can reduce its
-// own once; and by layer, if asked. Those that several stages share stay as they are. Flat slots
-// must not be there yet. Names the buckets anew.
+// own bucket once, and, if `by_layer`, also by layer. Buckets that several stages share are not
+// split. No bucket may have flat slots yet. All buckets get new names.
 void split_buckets(Program& program, bool by_layer);
 
-// Gives buckets that have none yet their flat slots (Bucket::flat), as the buckets' fields say, and
-// makes the slots of parameters and gradients views of them. From then on those fields are fixed.
-// Called by passes that need these slots; else by the planner, after the last pass.
+// Makes the flat slots (Bucket::flat) of all buckets that have none, according to the buckets'
+// fields, and makes the slots of parameters and gradients views of them. The fields must not change
+// afterwards. A pass calls this if it needs flat slots; otherwise the planner does after the last
+// pass.
 void make_flat_slots(Program& program);
 
-// The next four make instructions, of a bucket that has its flat slots, for the pass to put where
-// it wants them. `bucket`: an index into Program::buckets.
+// The next four functions return instructions for a pass to insert. The bucket, given as an index
+// into Program::buckets, must have its flat slots.
 //
-// Begins the sum of a bucket's gradients, which are whole by then and are settled here, over the
-// ranks of Bucket::reduce_atoms: where shards are kept, over those of Bucket::shard_atoms; the
-// planner adds the rest once, at the end of the step. Nothing may write the gradients until it is
-// awaited.
+// Begins the reduction of a bucket's gradients, to which all terms of this rank must have been
+// added, over the ranks of Bucket::reduce_atoms. If the bucket is sharded, only over
+// Bucket::shard_atoms; the planner adds the reduction over the other atoms once, at the end of the
+// step. No instruction may write the gradients until the reduction is awaited.
 std::vector<Instruction> begin_reduction(const Program& program, int bucket);
-// Awaits it, and brings the sum to where it is kept. Where gradients are kept as shards it is added
-// to what is there and the whole gradients are released: the next
-// write begins them anew.
+// Awaits the reduction, and brings the sum to the slot that keeps it. For sharded gradients the sum
+// is added to that slot, and the whole gradients are released, so that the next write begins them
+// anew.
 std::vector<Instruction> end_reduction(const Program& program, int bucket);
-// Begins, and awaits, the all-gather of parameters that are kept as shards; a shard in host memory
-// is copied to the device first. Between the wait and the release of Bucket::flat.parameters
-// (Instruction::release) they may be read. What is gathered and never released stays until the end
-// of the step; where several runs await such a gather, mark the waits with Instruction::again.
-// `phase`: under which the ledger counts it, "forward" or "backward"; a literal.
+// Begin, and await, the all-gather of sharded parameters; a shard in host memory is first copied to
+// the device. The parameters may be read between the wait and the release of
+// Bucket::flat.parameters (Instruction::release). Without a release they stay until the end of the
+// step; if several segment runs await such a gather, their waits need Instruction::again. `phase`:
+// the phase for the ledger, "forward" or "backward", as a string literal.
 std::vector<Instruction> begin_gather(const Program& program, int bucket, const char* phase);
 Instruction end_gather(const Program& program, int bucket, const char* phase);
 

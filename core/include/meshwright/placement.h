@@ -1,4 +1,4 @@
-// How one tensor lies on the mesh: one Placement for each atom. A dim is a named tensor dimension.
+// How a tensor is distributed over the mesh: a layout has one Placement for each atom.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace mw {
 
-// A dim's name, interned: cheap to copy and compare. "batch", "seq", "hidden", "heads", ...
+// A named tensor dimension: "batch", "seq", "hidden", "heads", ... The name is interned, so that a
+// Dim is cheap to copy and compare.
 class Dim {
  public:
   Dim() = default;
@@ -36,8 +37,8 @@ enum class Reduction : std::uint8_t { sum, max };
 struct Placement {
   enum class Kind : std::uint8_t { replicate, shard, partial };
   Kind kind = Kind::replicate;
-  Reduction reduction = Reduction::sum;  // of a partial
-  Dim dim;                               // of a shard
+  Reduction reduction = Reduction::sum;  // for `partial`
+  Dim dim;                               // for `shard`
 
   static Placement replicate() { return {}; }
   static Placement shard(Dim dim) { return {Kind::shard, Reduction::sum, dim}; }
@@ -54,21 +55,21 @@ struct Placement {
 // One Placement per atom of the mesh, in mesh order.
 using Layout = Few<Placement, 8>;
 
-// "R", "S(heads)", "P", "P(max)".
+// A placement as text: "R", "S(heads)", "P", "P(max)".
 std::string to_string(const Placement& placement);
-// "dp: S(batch), tp: P"; Replicate is left out; "replicated" if nothing remains.
+// A layout as text: "dp: S(batch), tp: P". Replicate is left out; "replicated" if nothing remains.
 std::string to_string(const Layout& layout, const Mesh& mesh);
 
 // The range of `dim` (global size `size`) that a rank at `at` holds under `layout`. Atoms that
 // shard the same dim nest: the outer atom cuts first.
 Range local_range(Dim dim, std::int64_t size, const Layout& layout, const Mesh& mesh,
                   const Coordinates& at);
-// The sizes that the ranks which differ from `at` on `atoms` only hold of `dim`, in group order.
+// The sizes of `dim` on each rank of the group of `at` over `atoms`, in group order.
 std::vector<std::int64_t> local_sizes(Dim dim, std::int64_t size, const Layout& layout,
                                       const Mesh& mesh, const std::vector<int>& atoms,
                                       const Coordinates& at);
 
-// Which ranges of a dim lie at the places `part`, where its elements lie in this order.
+// The ranges of a dim's elements at positions `part`, if the elements lie in the order `order`.
 std::vector<Range> lying_at(const std::vector<Range>& order, Range part);
 
 }  // namespace mw

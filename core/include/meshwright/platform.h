@@ -1,7 +1,7 @@
-// Platforms: each stands for the devices of one kind that ranks may compute on ("cpu", "cuda"). An
-// experiment names one: device = "cuda". What computes on a device is libtorch's backend for its
-// type; the platform says how that backend is loaded, and how the devices are found, counted and
-// told apart. A plugin may bring one:
+// A platform stands for one kind of devices on which ranks may compute ("cpu", "cuda"). An
+// experiment names it: device = "cuda". libtorch's backend for the device type runs the kernels;
+// the platform loads this backend, and finds, counts and identifies the devices. A plugin may
+// implement a platform:
 //
 //   class Rocm : public mw::Platform {
 //    public:
@@ -24,40 +24,41 @@
 
 namespace mw {
 
-// The defaults ask libtorch's own interfaces, which every backend implements (DeviceGuardImpl,
-// hooks, allocator). All functions are const; ranks call count(), id() and new_stream() in their
+// The default implementations use interfaces that every libtorch backend implements
+// (DeviceGuardImpl, hooks, allocator). Ranks call count(), id() and new_stream() in their own
 // threads.
 class Platform : public Registered {
  public:
-  // What tensors on these devices have. at::kCPU: ranks compute as they do on "cpu".
+  // The device type of tensors. at::kCPU: ranks compute as on "cpu".
   virtual at::DeviceType type() const = 0;
 
-  // Brings libtorch's backend into this process. The main thread calls it before ranks start, for
-  // each run again; only type(), needs() and files() are called before it. Whoever merely plans for
-  // the device does not call it. Throws Error if this installation has no backend. The message
-  // names the missing part ("libcudnn.so.9: …"), and the hint says what to install.
+  // Loads libtorch's backend into this process. The main thread calls it before the ranks of each
+  // run start; only type(), needs() and files() may be called earlier. Planning for a device does
+  // not call it. Throws Error if this installation has no backend. The message names the missing
+  // part ("libcudnn.so.9: …"), and the hint says what to install.
   virtual void load() const {}
-  // How many devices this process can use.
+  // The number of devices that this process can use.
   virtual int count() const;
-  // Where count() is 0: why, for people ("Found no NVIDIA driver on your system"); may be empty.
+  // If count() is 0, the reason, for people ("Found no NVIDIA driver on your system"); may be
+  // empty.
   virtual std::string why_none() const;
-  // What a machine needs beside this installation, a sentence for hints; may be empty.
+  // What a machine needs beside this installation: a sentence for hints; may be empty.
   virtual std::string needs() const { return ""; }
 
-  // Bytes of memory that a device has. To ask may open it.
+  // Bytes of memory of a device. The call may initialise the device.
   virtual std::int64_t bytes(at::DeviceIndex device) const;
-  // Tells a device from all others of all machines. Processes may see one device under different
-  // numbers, and must get the same id.
+  // An id that is unique among the devices of all machines. Processes that see one device under
+  // different numbers must get the same id.
   virtual std::string id(at::Device device) const;
-  // Another stream of the device; `urgent`: what is queued on it goes before other work. A device
-  // may have a limited number: two may be the same.
+  // Returns another stream of the device. `urgent`: its work goes before other work. A device may
+  // have a limited number of streams, so two calls may return the same one.
   virtual c10::Stream new_stream(at::Device device, bool urgent) const;
-  // From now on ops add in one order, so that runs repeat to the bit, or fail. Called after load()
-  // where MESHWRIGHT_DETERMINISTIC is set.
+  // Makes ops add in a fixed order, or fail, so that runs repeat bit for bit. Called after load()
+  // if MESHWRIGHT_DETERMINISTIC is set.
   virtual void make_sums_repeat() const;
-  // The files by which the driver is reached, which a run in a sandbox may open and drive
-  // (--sandbox-device). Libraries that are loaded by the end of the call may be read there, and
-  // whatever lies beside them.
+  // The device files of the driver, which a run in a sandbox may open and control
+  // (--sandbox-device). The run may also read the libraries that are loaded when the call returns,
+  // and the files beside these libraries.
   virtual std::vector<std::string> files() const { return {}; }
 };
 
@@ -71,7 +72,7 @@ constexpr Registration device(const char* name = nullptr, const char* doc = null
   return registration<Platform, Class>(name, doc);
 }
 
-// "cpu": the cores of this machine, which all its ranks share.
+// The platform "cpu": the cores of this machine, which all its ranks share.
 const std::shared_ptr<const Platform>& cpu_platform();
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-// How a plugin is written: classes, and one line that makes their file a plugin.
+// A plugin consists of classes, and of one line that registers them and makes their file a plugin:
 //
 //   class TensorParallel : public mw::Strategy {
 //    public:
@@ -10,17 +10,17 @@
 //   MESHWRIGHT_PLUGIN("tp", "1.0.0", "splits heads and ffn over the ranks of an axis",
 //                     mw::strategy<TensorParallel>())
 //
-// One registration or several, of any kinds (registration.h); one without a name has the plugin's.
-// The kinds' headers are included by who needs them: an optimizer's file does not read strategy.h.
+// A plugin has one registration or several, of any kinds (registration.h). A registration without a
+// name has that of the plugin. A plugin includes the headers of its kinds only.
 //
 //   MESHWRIGHT_PLUGIN("kit", "1.0.0", "what our group trains with",
 //                     mw::optimizer<Lion>("lion", "the sign of a running average"),
 //                     mw::reduction_hook<TopK>("topk", "the largest elements alone"))
 //
-// The file is called NAME.so (tp.so) and lies in a folder of the plugin path. It exports one
-// symbol, a constant descriptor; the loader compares its head and then its strings with this
-// program's own before it calls anything in it. Plugins are never unloaded: torch's registrations
-// do not survive it.
+// The plugin's file is named NAME.so (tp.so) and lies in a folder of the plugin path. It exports
+// one symbol, a constant descriptor. The loader compares the descriptor's head, and then its
+// strings, with those of this program before it calls any code of the plugin. Plugins are never
+// unloaded, because torch's registrations would not survive that.
 #pragma once
 
 #include <torch/version.h>
@@ -41,14 +41,15 @@
 
 namespace mw {
 
-// Raised whenever the layout or meaning of anything in the SDK changes.
+// The version of the SDK's binary interface, raised whenever the layout or meaning of anything in
+// the SDK changes.
 inline constexpr std::uint32_t plugin_abi = 23;
 
-// Frozen for ever: every later version starts with these 16 bytes, so that any program can judge
-// any plugin.
+// The start of every descriptor. These 16 bytes never change, so that any version of the program
+// can judge any plugin.
 struct PluginHead {
   char magic[8];
-  std::uint32_t bytes;  // of the whole descriptor
+  std::uint32_t bytes;  // size of the whole descriptor
   std::uint32_t abi;
 };
 static_assert(sizeof(PluginHead) == 16);
@@ -83,7 +84,7 @@ struct PluginDescriptor {
 inline constexpr const char* toolchain = MESHWRIGHT_COMPILER
     " c++20 cxx11abi" MESHWRIGHT_TEXT_OF(_GLIBCXX_USE_CXX11_ABI) " " MESHWRIGHT_CONTAINERS;
 
-// Registrations in a row; `parts` are single ones and arrays of them.
+// Helpers of registrations_of(), whose `parts` are single registrations and arrays of them.
 template <std::size_t count>
 constexpr void append(std::array<Registration, count>& all, std::size_t& at,
                       const Registration& one) {
@@ -111,7 +112,7 @@ constexpr auto registrations_of(const char* name, const char* summary, const Par
   return all;
 }
 
-// A descriptor of this program's own build. The macro below calls it.
+// Makes a plugin's descriptor, with the versions of this build. MESHWRIGHT_PLUGIN calls it.
 constexpr PluginDescriptor describe_plugin(const char* name, const char* version,
                                            const char* summary, const Registration* registrations,
                                            std::size_t count) {
@@ -138,9 +139,9 @@ constexpr PluginDescriptor describe_plugin(const char* name, const char* version
   }                                                                                              \
   BOOST_DLL_ALIAS(meshwright_plugin_::descriptor, meshwright_plugin)
 
-// What a library or a program registers that is linked in, instead of a module that is loaded:
-// found as the built-in things are, without being named, from the time when the library is loaded.
-// At namespace scope, as often as one likes; each registration has a name and a doc:
+// Registers things of a library that is linked into the program, instead of a plugin that is
+// loaded. They are found like built-in things once the library is loaded. To be used at namespace
+// scope, any number of times; each registration needs a name and a doc:
 //
 //   MESHWRIGHT_BUILT_IN(mw::optimizer<Lion>("lion", "the sign of a running average"));
 #define MESHWRIGHT_BUILT_IN(...) \

@@ -1,8 +1,8 @@
-// The program of one pipeline stage: what the engine runs, the simulator prices and `plan` prints.
-// It is the same for every rank of the stage; local shapes follow from a rank's coordinates.
+// The program of one pipeline stage, which the engine runs, predictions price and `plan` prints.
+// All ranks of the stage have the same program; local shapes follow from a rank's coordinates.
 //
-// A stage's step is a timeline: segments, lists of instructions over slots, each run for a
-// microbatch ("the forward of microbatch 3"). Slots of a segment exist once for each microbatch in
+// A segment is a list of instructions over slots. A stage's step is a timeline of segment runs,
+// each for a microbatch ("the forward of microbatch 3"). Slots exist once for each microbatch in
 // flight; persistent slots (parameters, gradients, optimizer state) exist once.
 #pragma once
 
@@ -25,16 +25,16 @@ namespace mw {
 
 enum class SegmentKind : std::uint8_t {
   forward,
-  backward,  // or the pair
+  backward,  // a whole backward; if it is split, there are dgrad and wgrad instead
   dgrad,
   wgrad,
-  post,     // begins the receives of what another stage sends
-  receive,  // waits for them
-  sent,     // waits for this stage's own sends and lets go of what they read
-  begin,    // once in a step, before all others: its sums begin
-  gather,   // once in a step, before what computes: the parameters that are then kept until its end
+  post,     // begins the receives of tensors that another stage sends
+  receive,  // waits for these receives
+  sent,     // waits for this stage's own sends and releases what they read
+  begin,    // once in a step, before all others: begins the sums of the step
+  gather,   // once in a step, before computation: gathers parameters that stay until its end
   finish,   // once in a step, last: reductions, totals, optimizer
-  braid,    // several of those that compute, interleaved instruction by instruction
+  braid,    // several computing segments, interleaved instruction by instruction
 };
 
 const char* name_of(SegmentKind kind);  // "forward", "braid"
@@ -43,22 +43,22 @@ const char* name_of(SegmentKind kind);  // "forward", "braid"
 struct Lane {
   SegmentKind kind = SegmentKind::forward;
   int vstage = 0;
-  std::string segment;  // its name: "forward.2", "backward.last"
+  std::string segment;  // name of the interleaved segment: "forward.2", "backward.last"
 };
 
 struct Segment {
-  // "forward", "backward", "dgrad", "wgrad"; where a model is split into virtual stages
-  // "forward.2" and so on, and "post forward.2", "receive forward.2", "sent forward.2"; "begin",
-  // "gather", "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
+  // "forward", "backward", "dgrad", "wgrad"; with several virtual stages "forward.2" and so on, and
+  // "post forward.2", "receive forward.2", "sent forward.2"; "begin", "gather", "reduce", "totals",
+  // "update"; "X.last" is a copy of the segment X with reductions in it.
   std::string name;
   std::vector<Instruction> code;
   SegmentKind kind = SegmentKind::forward;
   int vstage = 0;
-  bool gradient = false;  // of post, receive and sent: of gradients
-  int copy_of = -1;       // of "X.last": X
-  // A braid, "forward+backward", has the segments that it interleaves here, and the weave that has
-  // said how. Its `code` has copies of the lanes' instructions (Instruction::lane), those of one
-  // lane in their own order; its `kind` and `vstage` say nothing of a lane.
+  bool gradient = false;  // post, receive, sent: whether they transfer gradients
+  int copy_of = -1;       // for "X.last": index of X; -1: not a copy
+  // In a braid, "forward+backward": the segments that it interleaves, and the name of the weave
+  // that ordered them. `code` then has copies of the lanes' instructions (Instruction::lane), each
+  // lane's in their own order; `kind` and `vstage` of the braid do not describe its lanes.
   std::vector<Lane> lanes;
   std::string weave;
 };
@@ -66,48 +66,49 @@ struct Segment {
 // One run of a segment.
 struct SegmentRun {
   int segment = -1;
-  int microbatch = -1;  // -1: of the step; of a braid: that of its first lane
-  Few<int, 2> others;   // of a braid: those of the lanes after the first
-  // While programs are made: the schedule joins it with the run after it, and a braid of both is
-  // to come. No run of a finished program says so.
+  int microbatch = -1;  // -1: none, the run is once in a step; in a braid: of the first lane
+  Few<int, 2> others;   // in a braid: the microbatches of the lanes after the first
+  // Set only while programs are made: whether this run and the next one are to become a braid,
+  // because the schedule joins their works.
   bool joined = false;
 };
-// The microbatch that a lane of the run is for; of a segment without lanes, lane 0.
+// The microbatch of a lane of the run; a segment that is no braid has only lane 0.
 inline int microbatch_of(const SegmentRun& run, int lane) {
   return lane == 0 ? run.microbatch : run.others[static_cast<std::size_t>(lane) - 1];
 }
-// How many lanes the run has: 1 but for a braid's.
+// The number of lanes of the run: 1 unless it runs a braid.
 inline int lanes_of(const SegmentRun& run) {
   return 1 + static_cast<int>(run.others.size());
 }
 
-// A parameter of the stage: where it is stored and where its gradient accumulates.
+// A parameter of the stage: its slot, its gradient's slot, and their layouts.
 struct ProgramParameter {
   int value = -1;
   int slot = -1, gradient_slot = -1;
-  Layout stored;       // also the layout of the reduced gradient
-  Layout accumulated;  // of the gradient before reduction
-  // How many leading dims number matrices (experts), and how many after them make the rows, of a
-  // layer's weights that are matrices, outputs by inputs. 0 rows: anything else.
+  Layout stored;       // layout of the parameter, and of its reduced gradient
+  Layout accumulated;  // layout of the gradient before the reduction
+  // For weights of a layer that are matrices (outputs by inputs): the number of leading dims that
+  // number matrices (experts), and the number of dims after them that form the rows. `rows` is 0
+  // for all other parameters.
   int stacked = 0, rows = 0;
 };
 
-// How many matrices of a parameter a rank has, and how large each is, whole.
+// The number of matrices of a parameter on a rank, and the size of each whole matrix.
 struct MatrixSizes {
   std::int64_t stacked = 1, rows = 1, columns = 1;
 };
 
-// An op that runs in ring steps: the shards of a dim that it needs whole go round the ranks of some
-// atoms, and in each step it computes with the shard that is there.
-// In step t that is the shard of the t-th rank before.
+// For an op that runs in ring steps: the dim whose shards are passed in a ring, and the atoms over
+// whose ranks they are passed. In step t a rank computes with the shard of the rank t places before
+// it.
 struct Rotation {
   Dim dim;
   std::vector<int> atoms;
 };
 
-// An op that a rank computes in parts of one of its dims, one after the other (Draft::slice).
+// For an op that a rank computes in slices of a dim, one after the other (Draft::slice).
 struct Slicing {
-  Dims dims;  // the dim, and those that follow it (kv_heads after heads)
+  Dims dims;  // the dim, and the dims that follow it (kv_heads after heads; Op::follows)
   int slices = 1;
   int chain = 0;  // neighbouring ops, whose slices are computed together, have the same number
   friend bool operator==(const Slicing& a, const Slicing& b) {
@@ -115,8 +116,9 @@ struct Slicing {
   }
 };
 
-// Elements of a gradient that are cast at a time, for the optimizer or the norm. The optimizer's
-// kernel gives 65,536 to each block of a GPU, which a piece as small as a CPU's leaves mostly idle.
+// The number of elements of a gradient that are cast at a time, for the optimizer or the norm. The
+// number is larger on accelerators: the optimizer's kernel gives 65,536 elements to each block of a
+// GPU, so that a piece of the CPU's size would leave most of the GPU idle.
 constexpr std::int64_t cast_at_a_time = 1 << 20;
 constexpr std::int64_t cast_at_a_time_on_accelerators = 1 << 22;
 
@@ -124,23 +126,22 @@ struct Program {
   std::shared_ptr<const Graph> graph;
   Mesh mesh;
   int stage = 0, stages = 1;
-  int stage_atom = -1;         // of the mesh; -1: one stage
-  std::vector<int> stage_of;   // of each virtual stage
-  std::vector<int> vstage_of;  // of each op of the graph; -1: wherever its outputs are needed
+  int stage_atom = -1;         // the mesh's atom over the stages; -1: one stage
+  std::vector<int> stage_of;   // the stage of each virtual stage
+  std::vector<int> vstage_of;  // the virtual stage of each op; -1: wherever its outputs are needed
   int microbatches = 1;
-  // The size of "batch" in each microbatch, over all ranks, where they differ (the graph's is then
-  // the largest); empty: the graph's in all.
+  // The size of "batch" in each microbatch, over all ranks, if these differ (the graph then has the
+  // largest one); empty: the graph's size in all microbatches.
   std::vector<std::int64_t> batches;
-  int threads = 1;            // that a rank's kernels have
-  Dtype dtype = Dtype::fp32;  // of the reals that it computes with
-  // The types of a parameter's gradient while it is added up and reduced, and of the optimizer's
-  // states and its own copy of the parameters (the masters) where that is wider than those that
-  // compute.
+  int threads = 1;            // threads of a rank's kernels
+  Dtype dtype = Dtype::fp32;  // dtype of the real values with which ops compute
+  // The dtype in which gradients are added and reduced; and the dtype of the optimizer's states,
+  // and of masters if this dtype is wider than `dtype`.
   Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
-  Dtype reduce_dtype = Dtype::fp32;  // in which narrower reals are summed over ranks
+  Dtype reduce_dtype = Dtype::fp32;  // the dtype in which narrower reals are summed over ranks
   std::shared_ptr<const class Optimizer> optimizer;  // null: the step updates nothing
-  // Whether an update waits for the step's totals, which say how gradients are clipped, whether
-  // they overflowed and whether all is finite.
+  // Whether an update waits for the step's totals, because these decide how gradients are clipped,
+  // or whether the update is left out (overflow, values that are not finite).
   bool update_needs_totals = true;
   std::vector<Slot> slots;
   int loss = -1;  // the slot in which the losses of a step's microbatches are summed
@@ -148,68 +149,68 @@ struct Program {
   std::vector<Bucket> buckets;
   std::vector<Segment> segments;
   std::vector<SegmentRun> timeline;
-  int pendings = 0;                   // numbers used by start and wait
-  std::vector<std::string> streams;   // of transfers (Move::stream), by name
-  std::vector<Layout> cut;            // for each op of the graph: its iteration space on the mesh
-  std::vector<Layout> follow;         // the dim that follows the cut one (kv_heads after heads)
-  std::map<int, Rotation> rotations;  // of ops of the graph
-  std::map<int, Slicing> slicing;     // of ops of the graph that are computed in slices
-  // Rows of sparse tensors on the rank that has most, over the average,
-  // where groups are cut; for predictions.
+  int pendings = 0;                   // number of pendings (Instruction::pending) in use
+  std::vector<std::string> streams;   // names of the streams of transfers (Move::stream)
+  std::vector<Layout> cut;            // how the mesh cuts the iteration space of each op
+  std::vector<Layout> follow;         // for each op, the dims that follow cut ones (Op::follows)
+  std::map<int, Rotation> rotations;  // by op, for ops that run in ring steps
+  std::map<int, Slicing> slicing;     // by op, for ops that are computed in slices
+  // The rows of sparse tensors on the fullest rank, divided by the average over ranks, if groups
+  // are cut; for predictions.
   double imbalance = 1;
-  // The ranges of each dim that lies in another order than its own, as they lie
-  // (Draft::permute_tokens).
+  // For each permuted dim, its ranges in the order in which they lie (Draft::permute_tokens).
   std::map<Dim, std::vector<Range>> token_permutation;
 
   bool has_masters() const { return optimizer_dtype != dtype; }
-  // The type of a value of the graph.
+  // The dtype of a value of the graph.
   Dtype dtype_of(Scalar scalar, bool fp32_at_least) const;
   const std::string& name_of_parameter(int parameter) const;
-  int segment(const std::string& name) const;  // index; -1
-  // Index of the segment of that kind (and, of post, receive and sent, direction); -1.
+  int segment(const std::string& name) const;  // index of the segment of that name; -1: none
+  // Index of the segment of a kind and virtual stage; -1: none. `gradient`: Segment::gradient.
   int segment(SegmentKind kind, int vstage, bool gradient = false) const;
-  int chunk_of(int vstage) const;  // its index among those of its stage
+  int chunk_of(int vstage) const;  // index of a virtual stage among those of its stage
   // Coordinates of the stage's first rank.
   Coordinates first() const;
   std::vector<int> ranks_of(const RankSet& set, int rank) const;  // ascending
   int ways(const RankSet& set) const;
-  // "dp", "dp*tp", "world"; with stages "pp[0,3]".
+  // The name of a set of ranks: "dp", "dp*tp", "world"; with stages "pp[0,3]".
   std::string name_of(const RankSet& set) const;
   RankSet reduction(const Bucket& bucket) const { return {bucket.reduce_atoms, bucket.stages}; }
-  // The ranks that reduce a part: those of the reduction on the atoms that do not part it.
+  // The ranks over which reduced shards are summed: those of reduction() without
+  // Bucket::shard_atoms.
   RankSet shard_reduction(const Bucket& bucket) const;
-  // Elements of the bucket on a rank: of its parameters, of a shard of its flat tensors.
+  // Elements on a rank of the bucket's parameters, and of a shard of its flat tensors.
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t shard_elements(const Bucket& bucket, const Coordinates& at) const;
   MatrixSizes matrices(const ProgramParameter& parameter, const Coordinates& at) const;
-  // Elements of a flat slot, where the bucket's shards have `shard` elements.
+  // Elements of a flat slot, if the bucket's shards have `shard` elements.
   std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
-  // The size of "batch" in a microbatch (-1: of the step, which has none),
-  // and its first row in the step's.
+  // The size of "batch" in a microbatch (-1: the largest size), and the microbatch's first row
+  // among the rows of the step.
   std::int64_t batch_of(int microbatch) const;
   std::int64_t first_row(int microbatch) const;
-  // A dim's global size where that of "batch" is `batch`; 0: the graph's.
+  // A dim's global size if the size of "batch" is `batch` (0: as in the graph).
   std::int64_t size(Dim dim, std::int64_t batch) const;
-  // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates;
-  // in that part of the op (Instruction::part).
+  // The range of each dim of an op on the rank at these coordinates. `part`: which ring step or
+  // slice of the op (Instruction::part); `batch`: as for size().
   LocalDims local_dims(int op, const Coordinates& at, int part = 0, std::int64_t batch = 0) const;
-  // What of a dim lies at `part` of it: [part] but where it lies in another order.
+  // The ranges of a dim's elements at positions `part`: `part` itself unless the dim is permuted.
   std::vector<Range> permuted(Dim dim, Range part) const;
   std::vector<std::int64_t> local_shape(const Slot& slot, const Coordinates& at,
                                         std::int64_t batch = 0) const;
   std::int64_t local_bytes(const Slot& slot, const Coordinates& at, std::int64_t batch = 0) const;
-  int root(int slot) const;  // follows alias_of
-  // How the op of a compute is sliced; null: it is not.
+  int root(int slot) const;  // the slot at the end of the chain of Slot::alias_of
+  // The slicing of the op of a compute; null: it is not sliced.
   const Slicing* slicing_of(const Instruction& instruction) const;
-  // The place in a slot's shape of the dim by whose slices such an instruction reads and writes a
-  // part of it; -1: it takes all of the slot, which lacks the dim or is of one slice already.
+  // The index, in a slot's shape, of the dim of which a sliced instruction uses only its slice's
+  // part; -1: it uses the whole slot, which lacks the dim or holds one slice only.
   int sliced_at(const Instruction& instruction, int slot) const;
 };
 
-// Whether all slots that the instruction reads and writes are persistent; false for an op's, and
-// for one that writes none. Such a transfer belongs to the step: it begins once for all
-// microbatches, and any of them may wait for it. Any other one belongs to the microbatch for which
-// it runs.
+// Whether all slots that the instruction reads and writes are persistent; false for the compute of
+// an op, and for an instruction that writes no slot. A transfer between persistent slots belongs to
+// the step: it begins once for all microbatches, and any of them may wait for it. Any other
+// transfer belongs to the microbatch for which it runs.
 bool between_lasting(const Program& program, const Instruction& instruction);
 
 }  // namespace mw

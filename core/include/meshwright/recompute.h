@@ -1,5 +1,5 @@
-// A policy says which activations backward recomputes instead of keeping them. A plugin may bring
-// one; "selective" is built in.
+// The interface of recompute policies, which say which activations backward recomputes instead of
+// keeping them. A plugin may implement one; "selective" is built in.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace mw {
 class Recompute {
  public:
   virtual ~Recompute() = default;
-  // Whether backward makes the outputs of this op again. Asked once of each op of a layer; of all
-  // other ops outputs are kept.
+  // Whether backward recomputes the outputs of this op. Called once for each op of a layer; the
+  // outputs of all other ops are kept.
   virtual bool takes(const Op& op) const = 0;
 };
 

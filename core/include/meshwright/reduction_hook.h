@@ -1,9 +1,9 @@
-// How a bucket's gradients are summed over their ranks, where that is not one plain all-reduce:
-// cast to fewer bits, compressed, or in some way of a plugin's own.
+// The interface of reduction hooks, which sum a bucket's gradients over ranks in another way than
+// by one all-reduce: cast to fewer bits, compressed, or by a plugin's own method.
 //
-// A hook belongs to the plan and keeps nothing; what a rank keeps for a bucket from step to step is
-// its BucketReduction. What it sends and allocates is declared by cost(), from which the
-// predictor's bytes, times and memory come: they are right as far as the declaration is.
+// A hook belongs to the plan and has no state. The state of a bucket on a rank is in a
+// BucketReduction. cost() declares what a reduction sends and allocates; predicted bytes, times and
+// memory come from this declaration.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,60 +19,61 @@
 
 namespace mw {
 
-// A bucket on one rank. Its flat gradient holds the parameters one after the other, contiguous.
+// A bucket on one rank. Its flat gradient tensor holds the gradients of its parameters one after
+// the other.
 struct BucketShape {
   std::string name;
-  std::vector<std::string> parameters;            // names
-  std::vector<std::vector<std::int64_t>> shapes;  // of their local parts
-  std::int64_t elements = 0;                      // of the flat tensor
-  int element = 4;                                // bytes of one
-  int ways = 1;                                   // ranks of the reduction
+  std::vector<std::string> parameters;            // names of the parameters
+  std::vector<std::vector<std::int64_t>> shapes;  // shape of each parameter's local part
+  std::int64_t elements = 0;                      // elements of the flat tensor
+  int element = 4;                                // bytes of one element
+  int ways = 1;                                   // number of ranks of the reduction
 };
 
-// What one reduction takes on one rank; all sizes in bytes.
+// The cost of one reduction on one rank; all sizes in bytes.
 struct ReductionCost {
   struct Call {
     Collective op = Collective::all_reduce;
-    std::int64_t bytes = 0;  // of the larger of the rank's two buffers
+    std::int64_t bytes = 0;  // size of the larger of the rank's two buffers
   };
   struct Phase {
     std::vector<Call> calls;     // in the order in which they are made
-    std::int64_t workspace = 0;  // highest of what it allocates and lets go, beside `held`
-    std::int64_t touched = 0;    // read and written by local work
+    std::int64_t workspace = 0;  // most bytes allocated and freed within the phase, beside `held`
+    std::int64_t touched = 0;    // bytes read and written by local work
     double flops = 0;
   };
   Phase start, finish;
-  std::int64_t kept = 0;  // from step to step
-  std::int64_t held = 0;  // allocated by start and alive until finish returns
+  std::int64_t kept = 0;  // bytes of the state that is kept from step to step
+  std::int64_t held = 0;  // bytes allocated by start and alive until finish returns
 };
 
-// A bucket's reductions on one rank, one after the other. Used in the rank's thread; what it
-// allocates is booked as buffers.
+// Runs a bucket's reductions on one rank, one after the other, in the rank's thread. The memory
+// that it allocates is booked as buffers.
 class BucketReduction {
  public:
   virtual ~BucketReduction() = default;
-  // Begins: `gradient` is the flat tensor, and lives and is left alone by others until finish()
-  // returns. Should wait for nothing, so that backward goes on beside the transfer. `purpose` goes
-  // with each collective.
+  // Begins a reduction of the flat tensor `gradient`, which nothing else changes until finish()
+  // returns. Should not wait, so that backward can continue during the transfer. `purpose` is to be
+  // passed to each collective.
   virtual void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) = 0;
-  // Leaves the sum over the ranks, or what stands for it, in the tensor:
+  // Ends the reduction: leaves the sum over the ranks, or an approximation of it, in the tensor,
   // bit for bit the same on all ranks.
   virtual void finish() = 0;
-  // What it keeps from step to step. Checkpoints hold it, and a run that goes on in the same mix
-  // writes it back into these tensors before the next reduction: as many each time, of the same
-  // shapes and dtypes. Called between reductions.
+  // The state that is kept from step to step. Checkpoints save these tensors, and a run that
+  // resumes with the same mix restores them in place before the next reduction. Each call must
+  // return as many tensors, of the same shapes and dtypes. Called between reductions.
   virtual std::vector<at::Tensor> state() { return {}; }
 };
 
 class ReductionHook : public Registered {
  public:
-  // Throws Error (plan) for a bucket that it cannot reduce. Its message says why.
+  // Throws Error (plan), with the reason, for a bucket that the hook cannot reduce.
   virtual void check(const BucketShape&) const {}
-  // Whether the sum is right but for rounding of the gradients' own type; if not, `verify` cannot
-  // call the mix equal to one rank.
+  // Whether the sum is exact except for rounding in the gradients' dtype. If not, `verify` cannot
+  // compare the mix with one rank.
   virtual bool exact(const BucketShape& bucket) const = 0;
   virtual ReductionCost cost(const BucketShape& bucket) const = 0;
-  // Once for each rank and bucket. `options`: of the gradients.
+  // Called once for each rank and bucket. `options`: dtype and device of the gradients.
   virtual std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
                                                 at::TensorOptions options) const = 0;
 };

@@ -1,15 +1,15 @@
-// What a plugin brings, one entry for each thing: its kind, its name, a line about it, its options,
-// and how it is made. Models, optimizers and schedules that are built in are registered likewise.
+// Registrations of classes by kind and name, with a line about the class, its options and its
+// maker. Plugins and built-in classes register in the same way.
 //
-// Each kind's own header has the function that makes an entry of a class:
+// Each kind's own header has the function that makes a registration of a class:
 //
 //   mw::optimizer<Lion>("lion", "Lion: the sign of a running average")     // optimizer.h
 //
-// where the class has a constructor that takes what scripts wrote, checked against its options:
+// where the class has a constructor that takes a script's values, checked against its options:
 //
-//   static mw::Options options();              // may be left out: it takes none
-//   explicit Lion(const mw::Values& values);   // throws Error for what options alone cannot check;
-//                                              // its key is the option at fault: "betas"
+//   static mw::Options options();              // may be left out if the class has no options
+//   explicit Lion(const mw::Values& values);   // throws Error for what options() cannot check; the
+//                                              // Error's key is the option at fault: "betas"
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@
 
 namespace mw {
 
-// What can be registered. The numbers stay: they are in the files of plugins.
+// The kinds of classes that can be registered. The numbers must not change, because built plugins
+// contain them.
 enum class Kind : std::uint32_t {
   strategy = 1,  // strategy.h
   scheduler,     // schedule.h
@@ -46,19 +47,20 @@ inline constexpr Kind last_kind = Kind::device;
 const char* name_of(Kind kind);  // "lr_schedule": in JSON
 const char* noun_of(Kind kind);  // "learning-rate schedule": for people
 
-// The kind of what is made, and the function that makes it: specialised beside each such class.
+// The kind of a base class, and the type of the function that makes its objects. Specialised beside
+// each class that can be registered.
 template <class Thing>
 struct KindOf;
 
 struct Registration {
   Kind kind = {};
-  const char* name = nullptr;  // null: the plugin's
+  const char* name = nullptr;  // null: the name of the plugin
   const char* doc = nullptr;   // one line; null: the plugin's summary
   const Options& (*options)() = nullptr;
-  const void* maker = nullptr;  // of the kind's own type: see make()
+  const void* maker = nullptr;  // a Maker of the kind's base class, for make()
 };
 
-// What knows the name under which it is registered.
+// Base class for objects that know the name under which their class is registered.
 class Registered {
  public:
   Registered() = default;
@@ -107,8 +109,8 @@ constexpr Registration registration(const char* name, const char* doc) {
   return {KindOf<Thing>::kind, name, doc, &options_of<Class>, &maker_of<Thing, Class>};
 }
 
-// Makes what is registered; `context` is what its kind's makers take beside the values. Throws what
-// its constructor throws.
+// Makes an object of a registered class. `context`: the arguments that constructors of the kind
+// take beside the values. Throws what the constructor throws.
 template <class Thing, class... Context>
 std::unique_ptr<Thing> make(const Registration& registration, const Values& values,
                             const Context&... context) {
@@ -119,24 +121,24 @@ std::unique_ptr<Thing> make(const Registration& registration, const Values& valu
   return made;
 }
 
-// All registrations, by kind and name. Options reach it (Values::catalog), so that a plugin can use
-// what another plugin registers: a pipeline takes any scheduler. It is not thread-safe: only the
-// thread that reads scripts may use it.
+// All registrations, by kind and name. Plugins get it by Values::catalog, so that a plugin can use
+// registrations of another one: a pipeline takes any scheduler. Not thread-safe: only the thread
+// that reads scripts may use it.
 class Catalog {
  public:
   virtual ~Catalog() = default;
-  // Built in, of a plugin that was named already, or in a file NAME.so of the plugin path. Throws
-  // Error (options) if there is none, with the nearest name; its key is `key`. The registration
-  // lives as long as the process.
+  // Finds a registration: built in, of a plugin that is loaded, or in a file NAME.so of the plugin
+  // path. If there is none, throws Error (options) with the nearest name and the key `key`. The
+  // registration lives as long as the process.
   virtual const Registration& find(Kind kind, const std::string& name,
                                    const std::string& key = "") = 0;
-  // What is built in, then what plugins brought that were named already.
+  // Lists the built-in registrations of a kind, then those of loaded plugins.
   virtual std::vector<const Registration*> list(Kind kind) const = 0;
-  // And what other usable files of the plugin path bring, though nobody named them.
+  // As list(), and then those of all other usable files of the plugin path.
   virtual std::vector<const Registration*> all(Kind kind) = 0;
 };
 
-// "adamw, muon, sgd": what the catalog lists, for messages and docs.
+// The names of Catalog::list() as text, "adamw, muon, sgd".
 std::string names_of(const Catalog& catalog, Kind kind, bool quoted = false);
 
 }  // namespace mw

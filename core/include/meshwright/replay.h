@@ -1,6 +1,6 @@
-// Goes through a schedule in an order that its dependencies allow. The one place that knows what a
-// work needs: F the F of the virtual stage before; B and I their own F and the B or I of the
-// virtual stage after; W its own I.
+// Replays a schedule in an order that its dependencies allow. Only this file defines the
+// dependencies of actions: F needs the F of the virtual stage before; B and I need the F of their
+// own virtual stage and the B or I of the next one; W needs the I of its own virtual stage.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace mw {
 
-// Results of one (virtual stage, microbatch): B leaves the gradient as I does.
+// The results of a virtual stage for a microbatch: F makes the output, B and I make the gradient.
 enum class Result : std::uint8_t { output, gradient };
 
 struct Need {
-  int vstage = -1;  // -1: nothing
+  int vstage = -1;  // the virtual stage that makes the result; -1: nothing is needed
   Result result = Result::output;
 };
 
 struct Needs {
-  Need own, other;  // of the same virtual stage, of a neighbour
+  Need own, other;  // a result of the same virtual stage, and one of a neighbour
 };
 
 inline Needs needs_of(const Action& action, int vstages) {
@@ -36,14 +36,14 @@ inline Needs needs_of(const Action& action, int vstages) {
   return needs;
 }
 
-// A number for each (virtual stage, microbatch, result).
+// A unique number for each (virtual stage, microbatch, result), from 0.
 inline std::size_t slot_of(int vstage, int microbatch, Result result, int microbatches) {
   const auto cell = static_cast<std::size_t>(vstage) * static_cast<std::size_t>(microbatches) +
                     static_cast<std::size_t>(microbatch);
   return 2 * cell + static_cast<std::size_t>(result);
 }
 
-// The slot that a work fills; W fills none: only its own stage's memory waits for it.
+// The slot of the result that an action makes; no_slot for W, on which no other action depends.
 inline constexpr std::size_t no_slot = static_cast<std::size_t>(-1);
 inline std::size_t filled_by(const Action& action, int microbatches) {
   if (action.work == Work::wgrad) return no_slot;
@@ -51,10 +51,11 @@ inline std::size_t filled_by(const Action& action, int microbatches) {
                  action.work == Work::forward ? Result::output : Result::gradient, microbatches);
 }
 
-// Calls visit(stage, step, action) for each action after those that it needs, stage by stage as far
-// as each can go. The actions of a group follow each other once all that they need is there.
-// Returns the step that each stage reached: less than its number of actions if it waits for ever.
-// Every action's virtual stage and microbatch must be in range.
+// Calls visit(stage, step, action) for each action, after all actions that it needs; each stage
+// goes as far as it can before the next one. The actions of a group are visited one after the
+// other, once all of their needs are met. Returns the step that each stage reached, which is less
+// than its number of actions if the schedule deadlocks. Every action's virtual stage and microbatch
+// must be in range.
 template <typename Visit>
 std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
   const int m = schedule.microbatches, vstages = schedule.vstages();
@@ -73,7 +74,7 @@ std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
     queue.pop_back();
     const auto& actions = schedule.order[s];
     awaited[s] = no_slot;
-    std::size_t ready = reached[s];  // up to here all is there that the actions need
+    std::size_t ready = reached[s];  // the needs of all actions before this one are met
     for (std::size_t& step = reached[s]; step < actions.size(); ++step) {
       const std::size_t end = ready > step ? ready : schedule.group_end(static_cast<int>(s), step);
       std::size_t slot = no_slot;
@@ -104,7 +105,7 @@ std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
   return reached;
 }
 
-// What a work adds to its stage's activation memory.
+// The bytes that an action adds to its stage's activation memory (negative: it frees them).
 inline double bytes_added(const Action& action, const WorkBytes& bytes) {
   switch (action.work) {
     case Work::forward:
@@ -119,17 +120,18 @@ inline double bytes_added(const Action& action, const WorkBytes& bytes) {
   return -bytes.dgrad;
 }
 
-// What each work adds, with the bytes that the request has for its virtual stage. Keeps a reference
-// to the request.
+// Returns a function that computes bytes_added() of an action with the bytes of a request. It keeps
+// a reference to the request.
 inline auto bytes_by(const ScheduleRequest& request) {
   return [&request](const Action& action) {
     return bytes_added(action, request.bytes_of(action.vstage));
   };
 }
 
-// Calls visit(first action, bytes) for each group of the stage, and for each work by itself, with
-// the activation memory that the stage holds while it runs: a group's works hold what they add
-// before any of them lets go of anything. `bytes_of(action)`: what the work adds.
+// Calls visit(first action, bytes) for each group of the stage, and for each action without a
+// group, with the activation memory that the stage holds while the group runs: all actions of a
+// group add their bytes before any of them frees bytes. `bytes_of(action)`: the bytes that the
+// action adds.
 template <typename BytesOf, typename Visit>
 void for_each_level(const Schedule& schedule, int stage, BytesOf&& bytes_of, Visit&& visit) {
   const auto& actions = schedule.order[static_cast<std::size_t>(stage)];
@@ -146,7 +148,7 @@ void for_each_level(const Schedule& schedule, int stage, BytesOf&& bytes_of, Vis
   }
 }
 
-// Room for sums of fractions that a limit would allow exactly.
+// Whether bytes exceed a limit by more than rounding errors of sums.
 inline bool above(double bytes, double limit) {
   return bytes > limit * (1 + 1e-9);
 }

@@ -1,7 +1,7 @@
-// How a model's layers are parted among the virtual stages of a pipeline so that no stage takes
-// much longer than the others. The ends of a model (an embedding before the first layer, a head and
-// a loss behind the last) cost as well, and lie on the first and the last virtual stage, which get
-// fewer layers for that: with a large vocabulary a head outweighs several of them.
+// Distributes a model's layers over the virtual stages of a pipeline so that no stage takes much
+// longer than the others. The embedding lies on the first virtual stage, head and loss on the last
+// one. These stages get fewer layers: with a large vocabulary a head costs as much as several
+// layers.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +12,23 @@
 
 namespace mw {
 
-// What layers and ends cost, in any unit.
+// The costs of a model's layers and ends, in any unit.
 struct LayerCosts {
-  std::vector<double> layers;  // of each, in model order
-  double first = 0;            // of what lies before the first layer
-  double last = 0;             // and behind the last one
+  std::vector<double> layers;  // cost of each layer, in model order
+  double first = 0;            // cost of the ops before the first layer
+  double last = 0;             // cost of the ops behind the last layer
 };
 
-// Seconds on a nominal device, by the FLOPs and the bytes that are declared: the longer of both.
+// Seconds of a cost on a nominal device: the longer of the times for its FLOPs and for its bytes.
 double nominal_seconds(const Cost& cost);
 
 // Seconds of one sequence's forward and backward, by the FLOPs and bytes that ops declare
 // (OpType::cost), on a nominal device that no strategy shares: the same on every machine, and for
-// every batch and precision. What depends on data alone, and is computed wherever it is needed,
-// counts with none.
+// every batch and precision.
 LayerCosts declared_costs(const Graph& graph);
 
-// The cost of each stage: of the virtual stages that lie on it. `layers`: of each virtual stage;
-// `stage_of`: the stage of each.
+// The cost of each stage, with all its virtual stages. `layers`: number of layers of each virtual
+// stage; `stage_of`: the stage of each virtual stage.
 std::vector<double> stage_costs(const LayerCosts& costs, const std::vector<int>& layers,
                                 const std::vector<int>& stage_of);
 
@@ -38,12 +37,11 @@ std::vector<double> stage_costs(const LayerCosts& costs, const std::vector<int>&
 // either.
 std::vector<int> even_layers(int layers, int vstages);
 
-// Whether the virtual stage may give one of its layers away: all but the first and the last keep
-// one.
+// Whether a virtual stage may give a layer away: all but the first and the last must keep one.
 bool can_give(const std::vector<int>& layers, std::size_t vstage);
 
-// Moves a layer from one stage to another: from the virtual stage of `from` that has most layers to
-// that of `to` that has least. Returns nothing where `from` has no layer to give.
+// Moves a layer from stage `from` to stage `to`: from the virtual stage of `from` with most layers
+// to the virtual stage of `to` with least. Returns an empty list if `from` has no layer to give.
 std::vector<int> with_move(std::vector<int> layers, const std::vector<int>& stage_of, int from,
                            int to);
 

@@ -1,6 +1,7 @@
-// A parallelism strategy: asks for a mesh axis and says which dim lives on it, and where. All
-// collectives and their adjoints follow from that (docs/architecture.md). This is the first layer
-// of the SDK; with plugin.h it is all that a form of rules needs:
+// The interface of parallelism strategies. A strategy asks for mesh axes, and adds rules that say
+// which dim is split over which axis. All collectives of forward and backward follow from the rules
+// (docs/architecture.md). This is the first layer of the SDK; a strategy that consists of rules
+// needs only this file and plugin.h:
 //
 //   std::vector<mw::AxisRequest> axes() const override { return {{"tp", ways_}}; }
 //   void edit(mw::Draft& draft) const override {
@@ -36,29 +37,31 @@ struct AxisRequest {
   std::string name;
   int ways = 1;
   Role role = Role::none;
-  // Empty: ranks of its own. Else those of these axes, in this order, as far as the plan has them:
-  // names, or roles ("data"), each of which stands for all axes of that role with ranks of their
-  // own, in the plan's order.
+  // The axes from which ranks are borrowed, in this order; those that the plan lacks are skipped.
+  // Each entry is a name, or a role ("data"), which stands for all axes of that role that borrow no
+  // ranks, in the plan's order. Empty: the axis has ranks of its own.
   std::vector<std::string> borrow = {};
 };
 
-// "`dim` lives on `axis`" in the ops that `where` takes.
+// The rule "`dim` is split over `axis`" for the ops for which `where` is true.
 struct Rule {
-  std::string strategy;  // who says so
+  std::string strategy;  // the strategy that added the rule
   Dim dim;
   std::string axis;
   std::function<bool(const Op&)> where;  // empty: every op that has the dim
-  bool named = false;                    // for particular ops: outweighs a general rule
-  std::vector<int> only;                 // atoms of the axis; empty: all of them
-  // Who says so, for messages: "plan[2]", and which of its options, "rules[1]", or "".
+  bool named = false;                    // a rule for particular ops, which overrides general rules
+  std::vector<int> only;                 // the atoms of the axis to use; empty: all
+  // The strategy's place, "plan[2]", and the option that led to the rule, "rules[1]" or "", for
+  // messages.
   std::string place, option = {};
   const std::vector<int>& atoms(const Mesh& mesh) const {
     return only.empty() ? mesh.axis(axis).atoms : only;
   }
 };
 
-// "The parameters that `where` takes are stored sharded on `axis` along `dim`" although they are
-// not used so: gathered before use, their gradient reduce-scattered.
+// The rule "parameters are stored as shards over `axis` along `dim`" for the parameters for which
+// `where` is true. Ops use whole parameters: these are gathered before use, and their gradients are
+// reduce-scattered.
 struct StorageRule {
   std::string strategy;
   Dim dim;
@@ -67,7 +70,8 @@ struct StorageRule {
   std::string place, option = {};
 };
 
-// "In the ops that `where` takes, `dim` goes round the ranks of `axis`" instead of being gathered.
+// The rule "the shards of `dim` are passed round the ranks of `axis` in ring steps", instead of
+// being gathered, for the ops for which `where` is true.
 struct RotationRule {
   std::string strategy;
   Dim dim;
@@ -76,52 +80,53 @@ struct RotationRule {
   std::string place;
 };
 
-// "`dim` is computed in so many slices, one after the other", on each rank, in the ops that `where`
-// takes.
+// The rule "each rank computes its part of `dim` in `slices` slices, one after the other" for the
+// ops for which `where` is true.
 struct SliceRule {
   std::string strategy;
   Dim dim;
   int slices = 1;
   std::function<bool(const Op&)> where;  // empty: every op that has the dim
-  bool recompute = true;  // backward makes again, slice by slice, what is made inside of one
+  bool recompute = true;  // backward recomputes, slice by slice, values that only a slice uses
   std::string place, option = {};
 };
 
-// "The layers live on `axis`": the model split into virtual stages, and in which order each stage
-// computes. What crosses from one to another is sent; a parameter that several stages use is stored
-// on each, and its gradient is a sum over them.
+// The rule "the layers are split over `axis`": the virtual stages of the model, and the order in
+// which each stage computes. Values that one stage makes and another one uses are sent. A parameter
+// that several stages use is stored on each of them, and its gradient is a sum over them.
 struct Pipeline {
-  std::string axis;           // its ranks are the stages; "": one stage
-  std::vector<int> layers;    // of each virtual stage, in model order; empty: all in one
-  std::vector<int> stage_of;  // of each virtual stage; empty: one stage
-  // Called with what is known of the plan by then: the times and sizes of works, unless `stage_of`
-  // is empty and only the schedule tells the placement. Throws Error for what cannot be met.
+  std::string axis;           // the axis whose ranks are the stages; "": one stage
+  std::vector<int> layers;    // layers of each virtual stage, in order; empty: one virtual stage
+  std::vector<int> stage_of;  // the stage of each virtual stage; empty: one stage
+  // Makes the schedule. The request has the times and sizes of actions, unless `stage_of` is empty,
+  // so that only the schedule gives the placement. Throws Error if it cannot meet the request.
   std::function<Schedule(const ScheduleRequest&)> schedule;
-  std::vector<WorkTimes> times;  // as ScheduleRequest's; empty: predicted
-  double memory_limit = 0;       // bytes of activations of a rank; 0: none
-  bool adapts = false;  // the schedule heeds a memory limit: asked again with less, it holds less
-  // Whether the schedule may part a backward into I and W, for whatever number of microbatches.
-  // Gradients that I and W make apart are then reduced apart, in every step alike.
+  std::vector<WorkTimes> times;  // for ScheduleRequest::times; empty: predicted times
+  double memory_limit = 0;       // limit of a rank's activations, in bytes; 0: none
+  bool adapts = false;  // whether the schedule holds less memory if asked with a lower limit
+  // Whether the schedule may split a backward into I and W, for any number of microbatches. If so,
+  // gradients that I and W make are in different buckets, in every step.
   bool splits = true;
-  // Whether `layers` was chosen for want of better knowledge (stage_balance.h): who knows what
-  // works take on the hardware that the plan is for may have others (PlanRequest::stage_layers).
+  // Whether `layers` is only a guess (stage_balance.h), which a planner that knows the times of
+  // actions on the plan's hardware may replace (PlanRequest::stage_layers).
   bool balances = false;
-  // How the works of a group (Schedule::joined) are interleaved; null: they run one after the
+  // How the actions of a group (Schedule::joined) are interleaved; null: they run one after the
   // other.
   std::shared_ptr<const Weave> weave = nullptr;
-  std::string strategy = {}, place = {};  // of who says so: "plan[2]"; set by the planner
+  std::string strategy = {}, place = {};  // name and place ("plan[2]") of the strategy
 };
 
-// Draft::expect_imbalance, and who said it: "plan[2]".
+// The arguments of Draft::expect_imbalance, and the place of the strategy, "plan[2]".
 struct ExpectedImbalance {
   double factor = 1, most = 0;
   std::string place, option;
 };
 
-// The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with
-// what there is: a dim that the model lacks, an axis that the mesh lacks, a `where` that takes no
-// op with the dim, a rule that another entry has said already for the same ops. So is an axis of
-// several ranks on which nothing lives, as all of them would do the same work.
+// Collects the rules and passes of strategies while a plan is made. The planner refuses the plan,
+// and lists the valid choices, if a rule names a dim that the model lacks or an axis that the mesh
+// lacks, if `where` is true for no op with the dim, or if another entry of the plan has the same
+// rule for the same ops. It also refuses an axis of several ranks over which nothing is split,
+// because all its ranks would do the same work.
 class Draft {
  public:
   Draft(const Graph& graph, const Mesh& mesh);
@@ -130,56 +135,59 @@ class Draft {
 
   const Graph& graph() const { return graph_; }
   const Mesh& mesh() const { return mesh_; }
-  // Whose calls follow, and where a script has it ("plan[2]"); set by the planner.
+  // Called by the planner before each strategy's edit(): its name, and its place ("plan[2]").
   void set_strategy(std::string strategy, std::string place = "") {
     strategy_ = std::move(strategy);
     place_ = std::move(place);
     option_.clear();
   }
-  // Which of the strategy's options what follows is for, as messages name it ("rules[1]").
+  // Names the option of the strategy that leads to the next calls ("rules[1]"), for messages.
   void set_option(std::string option) { option_ = std::move(option); }
 
-  // A general rule: `dim` is cut by `axis` in every op that has it, and so is each dim that the
-  // model declares to be like it (DimInfo::like), if that divides. A dim whose parts must be even
-  // and are not makes the planner refuse the plan, with the nearest ways that fit.
+  // Adds a general rule: `axis` splits `dim` in every op that has the dim. The rule also holds for
+  // each dim that the model declares to be like `dim` (DimInfo::like), if the axis divides it. If
+  // the parts of a dim must be even but are not, the planner refuses the plan, with the nearest
+  // ways that fit.
   void shard(Dim dim, const std::string& axis);
-  // A rule for the ops that `where` takes; it outweighs general ones there.
-  // `atoms`: of the axis; empty: all.
+  // Adds a rule for the ops for which `where` is true, which overrides general rules in these ops.
+  // `atoms`: the atoms of the axis to use; empty: all.
   void shard_in(Dim dim, const std::string& axis, std::function<bool(const Op&)> where,
                 std::vector<int> atoms = {});
-  // A general rule limited to some ops (tp leaves the residual stream alone).
+  // Adds a general rule that is limited to some ops (tp leaves the residual stream alone).
   void shard_where(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
+  // Adds a StorageRule.
   void store(Dim dim, const std::string& axis, std::function<bool(const Value&)> where);
-  // Where `axis` cuts such an op along the dim that its `dim` is called elsewhere (keys: seq), the
-  // shards are passed round in ring steps, while the one that is there is computed with
-  // (OpTraits::rotates).
+  // Adds a RotationRule, for ops with OpTraits::rotates. `dim` is the op's own name of the dim
+  // ("keys" for what other ops call "seq"). If `axis` splits this dim, its shards are passed round
+  // in ring steps, and the rank computes with one shard while the next one arrives.
   void rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
-  // Each rank computes its part of `dim` in so many equal slices, one after the other, in
-  // neighbouring ops that `where` takes: what they make of one slice is gone, or kept for backward,
-  // before the next one begins. What sums over the dim adds up. With `recompute`, backward makes
-  // again what a slice has inside (outside of layers: products of matrices alone).
+  // Adds a SliceRule: each rank computes its part of `dim` in so many equal slices, in chains of
+  // neighbouring ops for which `where` is true. All ops of a chain finish one slice, whose values
+  // are freed or kept for backward, before they begin the next. Sums over the dim are added up over
+  // the slices. With `recompute`, backward recomputes the values inside of a slice (outside of
+  // layers: those of matrix products only).
   void slice(Dim dim, int slices, std::function<bool(const Op&)> where, bool recompute);
-  // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as
-  // they lie. The ranges are those of the whole dim, each once.
+  // Changes the order of the elements of `dim`, in the data and in all tensors that depend on them;
+  // axes then split the dim in its new order. `order`: ranges that cover the whole dim once.
   void permute_tokens(Dim dim, std::vector<Range> order);
-  // Tells predictions the rows of sparse tensors on the rank that has most, over the average.
-  // `option`: which of the strategy's says so, for advice after a run; `most`: more no rank can
-  // have (0: not known).
+  // For predictions, sets the number of rows of sparse tensors on the fullest rank, divided by the
+  // average over ranks. `option`: the strategy's option that gives it, for advice after a run;
+  // `most`: the largest possible value (0: not known).
   void expect_imbalance(double factor, std::string option = "", double most = 0) {
     imbalance_ = {factor, most, place_, std::move(option)};
   }
   const ExpectedImbalance& imbalance() const { return imbalance_; }
-  // True if `axis` cuts `dim` into equal parts.
+  // Whether `axis` splits `dim` into equal parts.
   bool divides(const std::string& axis, Dim dim) const;
 
   void add_pass(Pass pass);
-  // One strategy at most may part the layers.
+  // Splits the layers into stages. At most one strategy of a plan may do this.
   void pipeline(Pipeline pipeline);
-  // `code`: one of docs/errors.md, or of the plugin's own, "ring.too-short". `option`: which of the
-  // strategy's is at fault; empty: none. The message may begin with the strategy's name, as in
-  // "tp(3) cannot …"; else the option or the name is put before it.
+  // Refuses the plan. `code`: one of docs/errors.md, or the plugin's own, "ring.too-short".
+  // `option`: the strategy's option that is at fault; empty: none. The message may begin with the
+  // strategy's name, as in "tp(3) cannot …"; else the option or the name is put before it.
   void refuse(std::string code, std::string option, std::string message, std::string hint);
-  // A sentence for the printed plan ("kv_heads 2 < tp 4: keys and values are replicated").
+  // Adds a sentence to the printed plan ("kv_heads 2 < tp 4: keys and values are replicated").
   void note(std::string text) { notes_.push_back(std::move(text)); }
 
   const std::vector<Rule>& rules() const { return rules_; }
@@ -193,9 +201,9 @@ class Draft {
   Problems& problems() { return problems_; }
 
  private:
-  // Whether there are such a dim and such an axis; refuses what is not there.
+  // Whether the dim and the axis exist; refuses the plan if not.
   bool there(const std::string& what, Dim dim, const std::string& axis);
-  // Adds it, and the same for each dim that is like its own (DimInfo::like).
+  // Adds the rule, and the same rule for each dim that is like its dim (DimInfo::like).
   void add_rule(Rule rule);
 
   const Graph& graph_;
@@ -214,30 +222,32 @@ class Draft {
   Problems problems_;
 };
 
-// With some of its options changed a strategy lets a rank hold less: what the search for a plan
-// that fits memory tries. Each is planned as it is, and offered if it fits.
+// Changed options of a strategy with which a rank holds less memory. The search for a plan that
+// fits into memory makes a plan with each, and offers it if it fits.
 struct Lighter {
-  std::string what;      // for people, as in "no ZeRO stage would fit"
-  Json options;          // that change, with their new values: { stage = 3 }
-  bool drastic = false;  // takes more ranks, or other memory: tried if all else does not suffice
+  std::string what;      // a noun for messages, as in "no ZeRO stage would fit"
+  Json options;          // the options that change, with their new values: { stage = 3 }
+  bool drastic = false;  // needs more ranks or other memory: tried only if nothing else suffices
 };
 
-// One entry of a plan. Made of options that are checked against the plugin's, when the script's
-// table is read, and kept as long as any plan of that table; called in the script's thread, and
-// again for each plan that is made of it (of other steps, in float64 for `verify`). So its answers
-// follow from its options, and what it is asked about, alone. The Draft is the planner's and goes
-// when the plan is made; functions that are given to it may refer to the strategy.
+// A strategy, one entry of a plan. It is made from checked options when the script's table is read,
+// and lives as long as any plan of that table. It is called in the script's thread, and again for
+// each plan that is made from it (for other steps, in float64 for `verify`), so its results must
+// depend only on its options and arguments. The Draft lives until the plan is made; functions that
+// the strategy gives to it may refer to the strategy.
 //
-// Whatever these functions, and the constructor, throw refuses the plan, with the plugin's name and
-// the script's line. An Error keeps its own words; its key is the option that is at fault, if any.
+// An exception of these functions or of the constructor refuses the plan, with the plugin's name
+// and the script's line. An Error keeps its own words; its key is the option at fault, if any.
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  // The axes it needs, outermost first. A name is letters, digits and "_", and no role's.
+  // The axes that the strategy needs, outermost first. A name consists of letters, digits and "_",
+  // and is not the name of a role.
   virtual std::vector<AxisRequest> axes() const = 0;
-  // Its rules, passes and notes.
+  // Adds the strategy's rules, passes and notes to the draft.
   virtual void edit(Draft& draft) const = 0;
-  // Its lighter variants, the mildest first. One that is refused in this plan does no harm.
+  // Variants of the strategy with less memory, the mildest first. A variant that the planner
+  // refuses is skipped.
   virtual std::vector<Lighter> lighter() const { return {}; }
 };
 

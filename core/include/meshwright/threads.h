@@ -1,4 +1,4 @@
-// Threads: an error says which limit is reached where the system starts no more of them.
+// Starts threads, and reports the limit that is reached if the system starts no more.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,12 @@ namespace mw {
 // Throws Error (environment, "thread.start") if the system starts no more threads.
 std::jthread start_thread(std::function<void()> work);
 
-// Does the work in a thread of its own, for what a thread keeps to itself. Throws what the work
-// throws, and as start_thread() does.
+// Runs `work` in a new thread and waits for it, so that the caller's thread-local state does not
+// change. Throws what `work` throws, and as start_thread().
 void in_own_thread(const std::function<void()>& work);
 
-// That the system gives no more threads or processes (`what`), and the limits on them. `code`:
-// "thread.start" or "process.start"; `reason`: as errno has it.
+// An error that the system starts no more threads or processes, with the limits on these. `what`:
+// what could not be started; `code`: "thread.start" or "process.start"; `reason`: errno.
 Error not_started(const std::string& code, const std::string& what, int reason);
 
 }  // namespace mw

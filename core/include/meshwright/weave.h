@@ -1,10 +1,10 @@
-// Weaves: how works that a schedule joins ("0F3+1B1") share a stage. Their segments become the
-// lanes of one braid, and a weave says from which lane each next instruction is.
+// The interface of weaves. The segments of actions that a schedule joins ("0F3+1B1") become the
+// lanes of one braid. A weave says from which lane each next instruction of the braid comes.
 //
-// A weave can only merge. Each lane keeps its own order, so that no lane's dataflow breaks; and
-// where a lane must wait for another one, as both add to gradients that one of them begins to
-// reduce, the planner runs that other lane first, as far as it must. So a weave decides when
-// something runs, never what comes of it.
+// A weave can only merge. Each lane keeps its own order, so that its dataflow stays valid. If a
+// lane must wait for another one, because both add to gradients whose reduction one of them begins,
+// the planner runs that other lane first, as far as necessary. So a weave decides when instructions
+// run, but cannot change results.
 //
 //   class Turns : public mw::Weave {                        // one instruction of each lane in turn
 //     std::vector<int> order(const mw::WeaveRequest& request) const override;
@@ -25,19 +25,20 @@ namespace mw {
 
 struct WeaveRequest {
   const Program& program;
-  // The segments that are to be interleaved, in the order in which the schedule names their works.
-  // No two of them need each other's results.
+  // The segments to interleave, in the order of their actions in the schedule. None of them needs
+  // results of another one.
   std::vector<const Segment*> lanes;
-  // What an instruction takes on the plan's device (PlanRequest::seconds); empty: nobody knows.
+  // Predicts the seconds of an instruction on the plan's device (PlanRequest::seconds); empty:
+  // times are not known.
   std::function<double(const Instruction&)> seconds;
 };
 
-// What scripts are told of a program's instructions, and what their conditions ask: code, piece,
-// op, kind, layer, label, phase, move, axis, bucket, bytes (of a transfer, as sent by the stage's
-// first rank), segment (kind_in_scripts), stream (of a transfer, by name), reads and writes (names
-// of slots); what does not apply is left out. With an axis come, under "axes", all names and roles
-// that fit its ranks; with a bucket, under "parameters", the names of its parameters. Keeps a
-// reference to the program.
+// Describes instructions of a program for scripts, whose conditions read these keys: code, piece,
+// op, kind, layer, label, phase, move, axis, bucket, bytes (that the stage's first rank sends in a
+// transfer), segment (kind_in_scripts), stream (name of a transfer's stream), reads and writes
+// (names of slots). Keys that do not apply are left out. With "axis" comes "axes", all names and
+// roles of axes with these ranks; with "bucket" comes "parameters", the names of its parameters.
+// Keeps a reference to the program.
 class InstructionFacts {
  public:
   explicit InstructionFacts(const Program& program);
@@ -49,19 +50,21 @@ class InstructionFacts {
   const std::unique_ptr<View> view_;
 };
 
-// The facts of what begins the reduction of a bucket, before there is such an instruction.
+// The facts of the instruction that will begin a bucket's reduction, before that instruction
+// exists.
 Json facts_of(const Program& program, const Bucket& bucket);
 
-// What scripts call a segment: "forward", "backward", "dgrad", "wgrad", "gather", "reduce", …; ""
-// for segments that passes of scripts leave alone, which only send, receive or begin a step.
+// The kind of a segment as scripts name it: "forward", "backward", "dgrad", "wgrad", "gather",
+// "reduce", …; "" for segments that scripts' passes cannot edit (those that send, receive or begin
+// a step).
 std::string kind_in_scripts(const Segment& segment);
 
 class Weave : public Registered {
  public:
-  // The lane of each next instruction, by its place in `lanes`: each lane as often as it has
-  // instructions. Asked once for each braid of each stage, again for each plan that is made of the
-  // same strategies; what it returns must follow from the request and the weave's options alone.
-  // Throws Error for what it cannot do.
+  // Returns the lane of each next instruction, as an index into `lanes`; each lane as often as it
+  // has instructions. Called once for each braid of each stage, and again for each plan that is
+  // made from the same strategies, so the result must depend only on the request and the weave's
+  // options. Throws Error if it cannot order the lanes.
   virtual std::vector<int> order(const WeaveRequest& request) const = 0;
 };
 

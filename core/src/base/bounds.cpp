@@ -19,16 +19,17 @@ std::optional<FileBounds>& bounds() {
   return bounds;
 }
 
-constexpr int most_links_in_place = 40;  // as the kernel has it
+constexpr int most_links_in_place = 40;  // the kernel's limit of symbolic links in a path
 
-// Empty where a path leads nowhere, as links that lead to each other do, and ".." behind what is
-// not there: whoever makes that folder next would have it lead elsewhere
-// (fs::weakly_canonical takes both away and leaves the links behind them).
+// The place to which a path leads, through all links. Empty if the path leads nowhere (links in a
+// circle), or has ".." behind a folder that does not exist, because that folder could be made later
+// as a link. (fs::weakly_canonical removes such a ".." together with the folder, and then does not
+// follow the links behind it.)
 fs::path place_of(const fs::path& path) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
   if (error) return {};
-  std::vector<fs::path> left;  // the next part last
+  std::vector<fs::path> left;  // the parts that are left, the next one last
   const auto go_through = [&](const fs::path& relative) {
     const std::vector<fs::path> parts(relative.begin(), relative.end());
     left.insert(left.end(), parts.rbegin(), parts.rend());

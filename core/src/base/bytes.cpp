@@ -15,7 +15,7 @@
 namespace mw {
 namespace {
 
-// Case and the choice of separator are no part of a name when one looks for what was meant.
+// A name without its case and its kind of separators, which do not matter for a misspelt name.
 std::string folded(const std::string& word) {
   std::string out;
   for (const char c : word) {
@@ -104,7 +104,8 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
     }
     // Nothing in common is no likeness: "ab" is not near "c".
     if (edits > allowed || edits >= longer) continue;
-    // The one of two equally near that begins alike: people seldom miss the first letter.
+    // If two candidates are equally near, the one with the same first letter wins: people seldom
+    // misspell the first letter.
     const bool begins =
         !best.empty() && known.front() == given.front() && folded(best).front() != given.front();
     if (edits < least || (edits == least && begins)) {

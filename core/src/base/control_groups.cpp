@@ -1,4 +1,5 @@
-// Reads which control groups this process is in, and how many cores these and its affinity leave.
+// Reads the control groups of this process, and the number of cores that these groups and the
+// process' affinity allow.
 #include "meshwright/engine/control_groups.h"
 
 #include <sched.h>
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Adds a group and those around it.
+// Adds a control group and all groups around it, up to the mount point.
 void add_groups(std::vector<ControlGroup>& all, const fs::path& mounted, const fs::path& innermost,
                 bool first_version) {
   for (fs::path group = innermost;; group = group.parent_path()) {
@@ -28,7 +29,7 @@ void add_groups(std::vector<ControlGroup>& all, const fs::path& mounted, const f
 }
 
 std::vector<int> read_affinity() {
-  constexpr int most = 1 << 16;  // a call with too small a set fails
+  constexpr int most = 1 << 16;  // most processors: sched_getaffinity fails if the set is too small
   for (int room = 1024; room <= most; room *= 4) {
     cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(room));
     if (set == nullptr) break;
@@ -45,7 +46,7 @@ std::vector<int> read_affinity() {
   return {};
 }
 
-// Seconds of cores that a group gets each second; infinite: it has no limit.
+// Seconds of CPU time that a control group gets per second; infinity: no limit.
 double cores_of(const ControlGroup& group) {
   double quota = 0, period = 0;
   if (group.first_version) {

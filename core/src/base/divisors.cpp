@@ -1,5 +1,5 @@
-// Lists the divisors of a size. They come in pairs, one of which is no more than the root, so a
-// prime size is no long search.
+// Lists the divisors of a size. Divisors come in pairs, one of which is at most the square root, so
+// the search ends at the root.
 #include "base/divisors.h"
 
 #include <algorithm>

@@ -9,7 +9,7 @@ namespace mw {
 // The divisors of `size` (1 or more), ascending.
 std::vector<std::int64_t> divisors(std::int64_t size);
 
-// Those next to `value`, the one below and the one above, where there are such.
+// The nearest divisor of `size` below `value`, and the nearest one above it, as far as they exist.
 std::vector<std::int64_t> divisors_near(std::int64_t size, std::int64_t value);
 
 }  // namespace mw

@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// Lower is graver: what is wrong with the script hides what is wrong with the rest.
+// The gravity of a problem, 0 the gravest: a fault of the script may cause all other problems.
 int gravity(Stage stage) {
   switch (stage) {
     case Stage::script:

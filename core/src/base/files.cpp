@@ -1,5 +1,5 @@
-// Makes files under names that nobody can guess or have made before, for writing beside a file
-// and renaming.
+// Writes files under unguessable names and renames them into place; finds the cache folder, and the
+// files that scripts name.
 #include "meshwright/engine/files.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int most_links = 40;                                  // as the kernel has it
+constexpr int most_links = 40;  // the kernel's limit of symbolic links in a path
 constexpr decltype(statfs::f_type) unnamed_pipes = 0x50495045;  // PIPEFS_MAGIC of the kernel
 
 std::uint64_t random_number() {
@@ -54,7 +54,7 @@ bool write_whole(int file, const char* text, std::size_t size) {
   while (size > 0) {
     const ssize_t written = ::write(file, text, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EAGAIN) {  // whoever shares the file has made it so
+    if (written < 0 && errno == EAGAIN) {  // another user of the file has made it non-blocking
       pollfd room{file, POLLOUT, 0};
       ::poll(&room, 1, -1);
       continue;
@@ -71,7 +71,7 @@ std::string irregular(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return "";
   if (S_ISFIFO(info.st_mode)) {
-    // To open a pipe without a name anew waits for nobody.
+    // Opening an unnamed pipe again never blocks.
     struct statfs system {};
     const bool unnamed = ::statfs(path.c_str(), &system) == 0 && system.f_type == unnamed_pipes;
     return unnamed ? "" : "a named pipe";
@@ -92,7 +92,8 @@ void check_regular(const fs::path& path, const std::string& key) {
 int replace_whole(const fs::path& path, std::string_view text) {
   check_may_write(path);
   const fs::path target = behind_links(path);
-  // Not by the target's name: that of a pipe without one, as /dev/fd/63, leads nowhere.
+  // Opens `path`, not `target`, because the link of an unnamed pipe such as /dev/fd/63 has no valid
+  // target.
   if (struct stat info{}; ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     const int special = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (special < 0) return errno;
@@ -126,7 +127,7 @@ fs::path behind_links(const fs::path& path) {
 std::filesystem::path cache_folder() {
   const char* xdg = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
-  // A path that is not absolute is none, as the XDG Base Directory Specification says.
+  // Relative paths are ignored, as the XDG Base Directory Specification says.
   if (xdg != nullptr && *xdg == '/') return std::filesystem::path(xdg) / "meshwright";
   if (home == nullptr || *home != '/') {
     const struct passwd* user = ::getpwuid(::geteuid());
@@ -137,8 +138,8 @@ std::filesystem::path cache_folder() {
   struct stat info {};
   const bool taken =
       ::lstat(own.c_str(), &info) == 0 && (info.st_uid != ::geteuid() || !S_ISDIR(info.st_mode));
-  // What others have measured is not of this user, who then has no cache: below a device nothing
-  // can be read or written.
+  // If the folder belongs to another user, this user has no cache: nothing can be read or written
+  // below a device.
   return taken ? fs::path("/dev/null/meshwright") : own;
 }
 
@@ -150,7 +151,7 @@ Cache read_cache(const std::filesystem::path& file) {
   return cache.is_object() ? cache : Cache::object();
 }
 
-// Written beside and renamed, so that a reader never sees half a file.
+// Writes a file beside the cache and renames it, so that a reader never sees half a file.
 void write_cache(const std::filesystem::path& file, const Cache& cache) {
   std::error_code ignored;
   std::filesystem::create_directories(file.parent_path(), ignored);
@@ -170,13 +171,13 @@ std::filesystem::path find_file(const std::filesystem::path& path,
     check_may_read(path);
     return path;
   }
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // a file that cannot be examined counts as missing
   for (const std::filesystem::path& folder : folders)
     if (may_read(folder / path) && std::filesystem::exists(folder / path, ignored))
       return folder / path;
   if (may_read(path)) return path;
-  // What leads out of all that may be read is refused whether it is there or not. What may be in
-  // one of the folders, and is not, is looked for there: not in the working directory.
+  // A path that leads out of all readable folders is refused, whether it exists or not. A missing
+  // file that could be in one of the folders is expected there, not in the working directory.
   const auto readable =
       std::find_if(folders.begin(), folders.end(),
                    [&](const std::filesystem::path& folder) { return may_read(folder / path); });

@@ -1,4 +1,4 @@
-// Asks the system for the CPU's model, features and cores.
+// Reads the CPU's model, features and cores, and sets the number of threads for kernels.
 #include "meshwright/engine/host.h"
 
 #include <ATen/Parallel.h>
@@ -46,7 +46,7 @@
 namespace mw {
 namespace {
 
-// What the first line of that name says; "" if there is none.
+// The value in the first line of that name in /proc/cpuinfo; "" if there is no such line.
 std::string in_cpuinfo(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -57,7 +57,8 @@ std::string in_cpuinfo(const std::string& name) {
   return "";
 }
 
-// Virtual machines of different CPUs bear one name: "Intel(R) Xeon(R) Processor".
+// A hash of the CPU's features, since virtual machines on different CPUs report the same model
+// name, "Intel(R) Xeon(R) Processor".
 std::string features() {
   Fnv1a<std::uint32_t> hash;
   const std::string names = in_cpuinfo("flags") + in_cpuinfo("Features");
@@ -93,7 +94,7 @@ int thread_limit() {
 }
 
 void keep_thread_limit() {
-  // OpenMP heeds the affinity, and no limit of a control group.
+  // OpenMP respects the affinity, but not the CPU limit of a control group.
   const int most = std::min(thread_limit(), core_count());
   if (at::get_num_threads() > most) at::set_num_threads(most);
 }
@@ -130,7 +131,7 @@ const char* HostWait::current() {
 }
 
 void settle_vector_math() {
-  // A static's making is what threads wait for, those too that come while it is under way.
+  // A static variable makes other threads wait until its initialisation has ended.
   static const bool settled = [] {
     using Function = at::Tensor& (*)(at::Tensor&, const at::Tensor&);
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {

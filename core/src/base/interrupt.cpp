@@ -1,5 +1,5 @@
-// Turns the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 into a wish to stop that long work polls; a
-// second one ends the process at once, unless it is but the first one once more.
+// Turns the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 into a stop request that long computations
+// poll. A second signal ends the process at once, unless it is a copy of the first.
 #include "meshwright/engine/interrupt.h"
 
 #include <sys/uio.h>
@@ -20,14 +20,15 @@ std::atomic<bool> stop = false;
 std::atomic<int> stopped_by = 0;
 std::atomic<const char*> said = stop_words;
 static_assert(std::atomic<const char*>::is_always_lock_free, "read in a signal handler");
-// The last signal that may end the process at once, and when it came.
+// The last signal other than SIGUSR1, and when it came.
 std::atomic<int> urged_by = 0;
 std::atomic<std::int64_t> urged_at = 0;  // milliseconds
 static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "set in a signal handler");
 
-// A batch system signals a job's processes, and so does their launcher, which it signals too.
-constexpr std::int64_t same_signal = 1000;  // milliseconds
+// Milliseconds in which a second equal signal counts as a copy of the first: a batch system signals
+// the processes of a job and also their launcher, which passes the signal on.
+constexpr std::int64_t same_signal = 1000;
 
 std::int64_t milliseconds_now() {
   timespec now{};
@@ -35,9 +36,9 @@ std::int64_t milliseconds_now() {
   return now.tv_sec * std::int64_t{1000} + now.tv_nsec / 1'000'000;
 }
 
-// Whether it asks for more than the signals before it. SIGUSR1 never does, and SIGTERM does not
-// after it: a batch system's early warning, and its time limit. Whoever presses Ctrl-C twice means
-// it.
+// Whether a signal asks to end the process at once, after the signals before it. SIGUSR1, a batch
+// system's early warning, never does, nor does a first SIGTERM after it, at the time limit. A
+// second Ctrl-C always does.
 bool urges(int number) {
   if (number == SIGUSR1) return false;
   const std::int64_t now = milliseconds_now(), before = urged_at.exchange(now);
@@ -57,11 +58,11 @@ extern "C" void on_signal(int number) {
   stopped_by = number;
   const char* const words = said;
   if (*words == '\0') return;
-  // writev does not write.
+  // The const_cast is safe, because writev only reads the buffers.
   char end[] = "\n";
   const iovec parts[] = {{end, 1}, {const_cast<char*>(words), std::strlen(words)}, {end, 1}};
-  // Nothing can be done about a closed terminal here, and who was interrupted may be about
-  // to look at errno.
+  // An error of the write is ignored: nothing can be done about a closed terminal. The interrupted
+  // code may be about to read errno.
   const int before = errno;
   [[maybe_unused]] const auto written = ::writev(STDERR_FILENO, parts, 3);
   errno = before;
@@ -116,7 +117,7 @@ OnStopSay::~OnStopSay() {
 void stop_on_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  // Interrupted reads return, so that a script that waits for input can stop too.
+  // Without SA_RESTART, interrupted reads return, so that a script that waits for input can stop.
   action.sa_flags = 0;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);

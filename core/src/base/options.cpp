@@ -116,7 +116,7 @@ class KeyReader {
     if (!given.is_number()) return wrong(given, hint_for_number_as_text(given));
     if (const auto value = whole_number(given)) return in_range(*value, describe(given));
     const auto value = given.get<double>();
-    // Whole, and beyond 64 bits: beyond any limit, though as a double the largest may equal it.
+    // A whole number beyond 64 bits exceeds any limit, even if it equals the limit as a double.
     if (std::isfinite(value) && value == std::floor(value))
       return out_of_range(value < 0, describe(given));
     return wrong(given, std::isfinite(value)
@@ -166,7 +166,7 @@ class KeyReader {
     return format_number(value);
   }
 
-  // The value if it is in range.
+  // Returns the value if it is in range; else adds a problem.
   std::optional<Json> in_range(const Json& value, const std::string& shown) const {
     const auto& least = option_.least;
     const auto& most = option_.most;
@@ -178,7 +178,8 @@ class KeyReader {
   std::nullopt_t out_of_range(bool below, const std::string& shown) const {
     const auto& least = option_.least;
     const auto& most = option_.most;
-    // A limit that nobody declared is no help to one who is beyond the other.
+    // If the option declares only one limit, the message for this limit does not name the other
+    // one.
     Option undeclared;
     undeclared.type = option_.type;
     give_range(undeclared);
@@ -388,7 +389,7 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
   std::vector<std::string> known;
   for (const Option& option : options_) known.push_back(option.name);
 
-  // One value that stands without a name, in a table or by itself: op { 2 } and op(2).
+  // Reads a value without a name, inside of a table or by itself: op { 2 } and op(2).
   const auto bare = [&](const Json& value) {
     const auto is_positional = [&](const Option& option) { return option.name == positional_; };
     const auto option = std::find_if(options_.begin(), options_.end(), is_positional);
@@ -441,7 +442,7 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
         continue;
       }
     }
-    // What was refused has its default too, so that the other values can still be looked at.
+    // A refused value is replaced by its default, so that other values can still be checked.
     if (option.fallback) {
       Json fallback = *option.fallback;
       if (option.type == OptionType::bytes && fallback.is_string()) {
@@ -466,7 +467,7 @@ struct Called {
   const char *name, *noun;
 };
 
-// By number; 0 is no kind.
+// Names of kinds, by the kind's number; 0 is no kind.
 constexpr std::array called{Called{"unknown", "unknown"},
                             Called{"strategy", "strategy"},
                             Called{"scheduler", "scheduler"},

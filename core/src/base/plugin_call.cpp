@@ -21,7 +21,8 @@
 namespace mw {
 namespace {
 
-// "tp(3) …", "pp.layout …", "sp: …", but not "spare …".
+// Whether a message begins with a plugin's name: "tp(3) …", "pp.layout …", "sp: …", but not
+// "spare …".
 bool begins_with(const std::string& message, const std::string& name) {
   if (name.empty() || !message.starts_with(name)) return false;
   const auto next = static_cast<unsigned char>(message.c_str()[name.size()]);
@@ -112,7 +113,8 @@ void throw_named(const Speaker& speaker, const char* did, Stage stage) {
   } catch (const Error& error) {
     std::vector<Problem> problems = error.problems();
     for (Problem& problem : problems) {
-      // A script says its own line, and a run who failed in it, by types that must stay.
+      // Errors of a script have their own line. Errors in a run have types (Aborted, WaitedInVain)
+      // that the run needs, so they are rethrown as they are.
       if (problem.stage == Stage::script || stage == Stage::run || stop_requested()) throw;
       problem = attributed(speaker, std::move(problem));
       if (problem.code == "plugin.fault") keep_plugin_fault(speaker.plugin, did, problem.message);

@@ -1,4 +1,4 @@
-// Finds what the field calls by another name in the list that ships.
+// Looks up synonyms in the list that ships with the program.
 #include "meshwright/engine/synonyms.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace mw {
 namespace {
 
-// Empty where the list is not there.
+// The shipped list of synonyms; empty if its file is missing.
 const std::vector<Synonym>& synonyms() {
   static const std::vector<Synonym> list = [] {
     std::ifstream file(share_folder() / "lua/meshwright/synonyms.json");

@@ -44,8 +44,8 @@ std::string quote(std::string_view text) {
 
 namespace {
 
-// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none. Overlong forms,
-// surrogates and what lies above U+10FFFF are none.
+// The number of bytes of the UTF-8 character with which `text` begins; 0 if it begins with no valid
+// character. Overlong forms, surrogates and code points above U+10FFFF are invalid.
 std::size_t character_bytes(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = at(0);
@@ -65,8 +65,8 @@ std::size_t character_bytes(std::string_view text) {
   return wrong ? 0 : bytes;
 }
 
-// Control characters beyond ASCII, which some terminals obey as they do ESC: U+0080 to U+009F, and
-// those that turn the direction of what follows: U+202A to U+202E, U+2066 to U+2069.
+// Whether a character is a control character beyond ASCII that some terminals obey like ESC: U+0080
+// to U+009F, and those that change the direction of text, U+202A to U+202E and U+2066 to U+2069.
 bool controls_terminal(std::string_view character) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 2) return at(0) == 0xc2 && at(1) < 0xa0;
@@ -201,8 +201,8 @@ std::string TextTable::text(std::string_view indent) const {
 
 std::string json_text(const Json& value, int indent) {
   std::string text = value.dump(indent, ' ', false, Json::error_handler_t::replace);
-  // JSON lets DEL, the control characters U+0080 to U+009F, and those that turn the direction of
-  // what follows (U+202A to U+202E, U+2066 to U+2069) stand as they are; terminals obey them.
+  // JSON does not escape DEL, the control characters U+0080 to U+009F, and those that change the
+  // direction of text (U+202A to U+202E, U+2066 to U+2069), but terminals obey them.
   std::string out;
   std::size_t kept = 0;
   const auto byte = [&text](std::size_t at) {
@@ -276,7 +276,8 @@ bool holds_function(const Json& value) {
 
 namespace {
 
-// The text of a value that has a function in it: the function's name, or where it is defined.
+// Names a value that contains a function: by the value's own name, or by the place where the
+// function is defined.
 std::string function_name(const Json& value) {
   if (is_function(value)) {
     const std::string place = value.value(defined_key, "");
@@ -310,7 +311,7 @@ std::string entry_text(const std::string& name, const std::string& ways,
 
 namespace {
 
-// `text`: of an option, by its key and value.
+// Writes a plan's entry. `text(key, value)` writes one of its options.
 template <class Text>
 std::string entry_with(const Json& entry, const Text& text) {
   std::string ways, options;
@@ -407,7 +408,7 @@ Json json_of(const Problem& problem) {
                {"hint", problem.hint},
                {"file", nullptr},
                {"line", nullptr}};
-  // "script.lua:12"; a setting of the command line has no line.
+  // Splits a place such as "script.lua:12"; a setting of the command line has no line.
   const auto colon = problem.place.rfind(':');
   const std::string digits = colon == problem.place.npos ? "" : problem.place.substr(colon + 1);
   int line = 0;

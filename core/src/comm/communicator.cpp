@@ -91,7 +91,7 @@ void Pending::wait() {
     return;
   }
   {
-    // A round of threads gives the rank's core away itself, once it must sleep.
+    // A LocalWork gives up the rank's core itself, but only when it must sleep.
     std::optional<Away> away;
     if (dynamic_cast<comm::LocalWork*>(work.get()) == nullptr) away.emplace();
     work->wait();
@@ -140,7 +140,7 @@ Pending Communicator::issue(Collective op, std::int64_t sent, const Purpose& pur
   pending.call_ = number;
   if (ledger_ != nullptr) {
     ledger_->communicated(entry, sent);
-    // On an accelerator it was only queued.
+    // On an accelerator the call has only queued the collective, which takes no time.
     ledger_->waited(entry, StepClock::on_device() == nullptr ? seconds_since(start) : 0);
   }
   return pending;

@@ -13,7 +13,7 @@
 namespace mw::comm {
 namespace {
 
-// On which processors this thread may run; none: that is not known.
+// The processors on which this thread may run; empty: not known.
 cpu_set_t allowed_processors() {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
@@ -163,7 +163,7 @@ void Cores::hand(int core, Sleeper& sleeper) {
   }
 }
 
-// Whether a thread that has taken a core runs, could run, or waits for a disk.
+// Whether any thread that has entered runs, could run, or waits for a disk.
 bool Cores::any_runs() {
   std::vector<pid_t> threads;
   {
@@ -182,8 +182,10 @@ bool Cores::any_runs() {
 }
 
 void Cores::tend() {
-  constexpr int most_looks = 2;       // a thread may wait for a lock when it is looked at
-  constexpr double longest_work = 2;  // seconds of a core that hardly an instruction takes
+  // Looks in a row that must find no running thread; at one look, a thread may just wait for a
+  // lock.
+  constexpr int most_looks = 2;
+  constexpr double longest_work = 2;  // seconds of CPU time, more than an instruction should take
   const double cpu = cpu_seconds_now();
   if (changes() != seen_ || !wanted()) {
     seen_ = changes();
@@ -204,7 +206,7 @@ void Cores::tend() {
 
 namespace mw {
 
-// A thread that is away is none of the cores', so that whoever wakes it waits for no core.
+// While a thread is away its Sleeper has no Cores, so that it can be woken without a core.
 Away::Away() : cores_(comm::Sleeper::own().cores()) {
   if (cores_ == nullptr) return;
   comm::Sleeper::own().use(nullptr);

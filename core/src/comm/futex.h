@@ -1,5 +1,5 @@
-// Sleep until a word changes, with a deadline. std::atomic::wait has no deadline and yields the
-// processor a few times before it sleeps; a rank's core belongs to the other ranks at once.
+// Lets a thread sleep until a word changes, with a deadline. std::atomic::wait has no deadline, and
+// yields the processor a few times before it sleeps; a waiting rank must free its core at once.
 #pragma once
 
 #include <linux/futex.h>
@@ -16,8 +16,8 @@ namespace mw::comm {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns when `word` is no longer `expected`, when woken, when the deadline has passed, or for no
-// reason: the caller looks again.
+// Returns when `word` is not `expected`, when woken, when the deadline has passed, or spuriously,
+// so the caller must check again.
 inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                        Clock::time_point deadline) {
   const auto left =

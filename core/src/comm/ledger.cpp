@@ -1,5 +1,5 @@
-// Keeps a rank's books: allocations by category against a limit, bytes and seconds of
-// communication, and what its ops computed.
+// Counts a rank's allocations by category against a limit, the bytes and seconds of its
+// communication, and the work of its ops.
 #include "meshwright/ledger.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ void Ledger::add(Category category, std::int64_t bytes) {
 }
 
 void Ledger::book(const void* pointer, std::int64_t bytes) {
-  freed(pointer);  // a block freed out of sight: its address is in use again
+  freed(pointer);  // the block before at this address was freed unseen, on another thread
   Block block{bytes, current_};
   const bool host = current_ == Category::host;
   if (!host) add(total_, bytes);
@@ -66,7 +66,7 @@ void Ledger::end_kernel() {
 
 void Ledger::allocated(const void* pointer, std::int64_t bytes) {
   if (pauses_ > 0) {
-    freed(pointer);  // as in book()
+    freed(pointer);  // the block before at this address was freed unseen, as in book()
     return;
   }
   if (limit_ > 0 && current_ != Category::host && total_.bytes + bytes > limit_) {

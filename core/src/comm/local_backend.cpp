@@ -1,4 +1,4 @@
-// Joins what a rank calls to the round in which the group's thread ranks meet.
+// Turns a rank's calls of collectives into arrivals at the rounds of its group.
 #include "comm/local_backend.h"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ LocalBackend::WorkPtr LocalBackend::seated(LocalGroup::Seat seat, Issue issue) c
                                         issue.type, issue.timeout);
 }
 
-// The rank's next round of the stream comes after this one.
+// Notes the round as the last one of the rank's stream, behind which the next one is queued.
 LocalGroup::Seat LocalBackend::in_line(LocalGroup::Seat seat) const {
   if (line_) line_->last = seat.round;
   return seat;
@@ -123,7 +123,7 @@ bool LocalWork::wait(std::chrono::milliseconds timeout) {
   }
   world_.ends_waiting(global_rank_, state == Round::done);
   if (state == Round::failed) {
-    round.leave(seat_.index);  // buffers stay until no thread touches them
+    round.leave(seat_.index);  // waits until no thread uses the buffers any more
     synchronize();
     release();
     round.throw_failure();

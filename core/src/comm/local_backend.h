@@ -1,6 +1,6 @@
-// The c10d::Backend of one thread rank in one group, and the c10d::Work that its calls return.
-// A call returns at once; several may be under way on one group and on several, and may be waited
-// for in any order. Tensors are contiguous, and left alone by the caller until wait().
+// The c10d::Backend of a rank that is a thread, in one group, and the c10d::Work that its calls
+// return. A call returns at once. Several calls may be under way, in one group or several, and may
+// be waited for in any order. Tensors must be contiguous, and unchanged by the caller until wait().
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ class LocalWork final : public c10d::Work {
             c10d::OpType type, std::chrono::milliseconds timeout);
   ~LocalWork() override;
 
-  bool isCompleted() override;  // helps: a round makes progress only in its members' calls
+  bool isCompleted() override;  // also carries out work: only calls of members advance a round
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
@@ -37,12 +37,12 @@ class LocalWork final : public c10d::Work {
   std::vector<at::Tensor> tensors_, results_;
   at::Device device_;
   std::chrono::milliseconds timeout_;
-  bool settled_ = false;  // waited for, or given up
+  bool settled_ = false;  // whether wait() has ended
 };
 
 class LocalBackend final : public CheckedBackend {
  public:
-  // `line`: of a program's stream, which the rank's groups on it share; null: the group's own.
+  // `line`: a program's stream, which the rank's groups on that stream share; null: none.
   LocalBackend(LocalWorld& world, std::shared_ptr<LocalGroup> group, int index,
                std::shared_ptr<StreamLine> line = nullptr);
 
@@ -60,8 +60,8 @@ class LocalBackend final : public CheckedBackend {
 
   LocalWorld& world_;
   std::shared_ptr<LocalGroup> group_;
-  const std::shared_ptr<StreamLine> line_;  // null: rounds are on no stream of a program
-  // Rounds of device tensors go here, beside what the rank computes.
+  const std::shared_ptr<StreamLine> line_;  // null: the group is on no stream of a program
+  // The device stream for rounds of device tensors, if there is no `line_`.
   std::optional<c10::Stream> stream_;
 };
 

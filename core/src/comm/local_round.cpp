@@ -1,5 +1,6 @@
-// Rounds of thread ranks: compares their calls, lays out the work of one, and carries it out, in
-// host memory by whichever ranks wait, on accelerators by ATen ops on views of the ranks' buffers.
+// Rounds of ranks that are threads: compares the ranks' calls, cuts the work into chunks, and
+// carries it out. In host memory the waiting ranks carry out chunks; on accelerators ATen ops work
+// on views of the ranks' buffers.
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
@@ -23,21 +24,21 @@
 
 namespace mw::comm {
 
-// Guards what says which rounds of streams are queued on devices, and which ones wait behind them.
+// Guards Round::behind_, and the change of a round of device tensors from open to done.
 static std::mutex& behind_mutex() {
   static std::mutex mutex;
   return mutex;
 }
 
-// As Round's chunks on the host, all at once on the current streams of the devices on which the
-// buffers lie. Its accumulators are scratch of the rank that came last, which calls it.
+// Copies or reduces one range of elements on accelerators, on the current streams of the devices of
+// the buffers. The rank that came last calls it, and its ledger books the accumulators as scratch.
 void run_task_on_device(at::ScalarType dtype, Combine combine, at::DeviceType type,
                         std::span<const std::byte* const> in, std::span<std::byte* const> out,
                         std::int64_t elements);
 
 namespace {
 
-// Adds the seconds of its life to what the thread has copied, where somebody asks.
+// Adds the seconds of its lifetime to `copy_seconds` of the thread, if that is set.
 class CopyTimer {
  public:
   CopyTimer() : began_(copy_seconds == nullptr ? 0 : seconds_now()) {}
@@ -51,7 +52,7 @@ class CopyTimer {
   const double began_;
 };
 
-// The device is the one on which the address lies.
+// A tensor over the memory at `data`. ATen finds the device by the address.
 at::Tensor view(const void* data, std::int64_t elements, at::ScalarType dtype,
                 at::DeviceType type) {
   return at::from_blob(const_cast<void*>(data), {elements},  // NOLINT: inputs are only read
@@ -76,7 +77,7 @@ void combine_into(at::Tensor& total, const at::Tensor& next, Combine combine) {
   }
 }
 
-// Bounds the accumulator that a reduction needs beside the ranks' buffers.
+// The most elements of the accumulator that a reduction needs beside the ranks' buffers.
 constexpr std::int64_t slice_elements = 8 * 1024 * 1024;
 
 }  // namespace
@@ -110,17 +111,18 @@ void run_task_on_device(at::ScalarType dtype, Combine combine, at::DeviceType ty
 
 namespace {
 
-// Read and written by one chunk, all buffers together: large beside the cost of claiming it, small
-// enough that what a chunk has read is still in the second-level cache when it writes.
+// Bytes that one chunk reads and writes in all buffers: so many that the cost to claim a chunk does
+// not matter, so few that the bytes read are still in the second-level cache when they are written.
 constexpr std::int64_t chunk_traffic = 512 * 1024;
 constexpr std::int64_t smallest_chunk = 16 * 1024;
-// A round that moves less is done by the last to arrive: waking a helper would take longer.
+// The rank that arrives last carries out a round with fewer bytes alone: waking a helper takes
+// longer.
 constexpr std::int64_t small_round = 192 * 1024;
 
-// A waiting rank gives its core to any other thread that can run, and sleeps only after this long:
-// to wake a sleeper on an idle core took 10 to 40 us, more than a small collective itself.
+// How long a waiting rank yields its core to other threads before it sleeps: waking a sleeper on an
+// idle core took 10 to 40 us, more than a small collective itself.
 constexpr std::chrono::microseconds before_sleep{20};
-// The same where nothing is left to do but what others have begun.
+// How long a rank yields while other ranks finish the last chunks of a round.
 constexpr std::chrono::microseconds last_chunks{50};
 
 }  // namespace
@@ -133,7 +135,7 @@ void Round::reset(std::size_t ranks) {
   tasks_.clear();
   finished_.reset();
   put_off_ = false;
-  failing_ = false;  // somebody may have tried to fail it just when it was done
+  failing_ = false;  // a thread may have tried to fail the round when it was just done
   next_chunk_.store(0, std::memory_order_relaxed);
   chunks_done_.store(0, std::memory_order_relaxed);
   state_.store(open, std::memory_order_seq_cst);
@@ -159,8 +161,8 @@ std::string Round::name() const {
                      pair_->to, pair_->tag);
 }
 
-// Calls that agree are alike, so that one comparison with the first of them is enough; only the
-// splits of an all-to-all differ from rank to rank.
+// Calls that agree are equal, so it is enough to compare a call with the first one. Only the splits
+// of an all-to-all differ from rank to rank.
 std::int64_t Round::arrive(int index, Arrival arrival) {
   const auto me = static_cast<std::size_t>(index);
   Arrival& mine = arrivals_[me];
@@ -183,7 +185,7 @@ std::int64_t Round::arrive(int index, Arrival arrival) {
   return compared;
 }
 
-// Names the lowest rank whose call does not fit to this one's.
+// Fails the round with a message that names the lowest rank whose call disagrees with this one's.
 void Round::refuse(std::size_t index) {
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
     const Arrival& other = arrivals_[i];
@@ -220,8 +222,8 @@ void Round::cut() {
 
 void Round::start(int index) {
   cut();
-  // From here on the round may fail (another rank died), and then the buffers may go: as a worker
-  // this thread holds them until it is through.
+  // From here on the round may fail (another rank died), and ranks may then free their buffers.
+  // leave() waits for threads that are counted in working_, as this one is.
   working_.fetch_add(1, std::memory_order_seq_cst);
   std::uint32_t expected = open;
   if (!arrivals_[0].call.device.is_cpu()) {
@@ -236,7 +238,7 @@ void Round::start(int index) {
       if (chunks_ == 0) finish(done);
       work();
     } else {
-      // At least one: this rank may have other things to do before it waits.
+      // At least one sleeper, because this rank may have other work before it waits.
       wake(std::max<std::int64_t>(1, std::min<std::int64_t>(core_count() - 1, chunks_ - 1)));
     }
   }
@@ -254,7 +256,8 @@ void Round::run_chunk(std::int64_t number) {
   const std::span in(in_.data() + run.in.first, run.in.count);
   const std::span out(out_.data() + run.out.first, run.out.count);
   if (run.in.count > 1) {
-    // Where the two begin apart, there is one output: it is named by where it would begin.
+    // reduce() takes one offset for all buffers. If inputs and output begin at different offsets,
+    // there is only one output, whose base address is shifted.
     const auto apart = run.out.begin - run.in.begin;
     std::byte* const only = out[0] + apart * item_bytes_;
     reduce(dtype_, combine_, in, apart != 0 ? std::span(&only, 1) : out, run.in.begin + first,
@@ -286,8 +289,8 @@ bool Round::finish(State state) {
   return true;
 }
 
-// Whether a round that one of the ranks has called before on the same stream is not queued yet.
-// Then that earlier round starts this one once it is queued itself.
+// Whether an earlier round on the same stream of one of the ranks is not queued yet. That round
+// then starts this one once it is queued itself.
 bool Round::puts_off(int index) {
   const std::lock_guard guard(behind_mutex());
   for (const Arrival& arrival : arrivals_) {
@@ -299,8 +302,8 @@ bool Round::puts_off(int index) {
   return false;
 }
 
-// Queues the round, and those that waited behind it. Its state is never `ready`, at which whoever
-// waits would carry out chunks on the host.
+// Queues the round on devices, and then the rounds that waited behind it. Its state never becomes
+// `ready`, because waiting ranks would then carry out chunks on the host.
 void Round::start_on_device(int index) {
   if (puts_off(index)) return;
   try {
@@ -320,8 +323,8 @@ void Round::start_on_device(int index) {
   for (const auto& [round, last] : behind) round->start_on_device(last);
 }
 
-// On the streams of communication of the devices: the last rank's on its own, of each other device
-// the first rank's that has it.
+// Queues the round on one stream of communication for each device: on that of the rank that came
+// last, and on each other device on that of the first rank with this device.
 void Round::run_on_device(int index) {
   const auto me = static_cast<std::size_t>(index);
   std::vector<c10::Stream> streams{*arrivals_[me].stream};
@@ -347,7 +350,7 @@ void Round::run_on_device(int index) {
       in.push_back(in_[run.in.first + i] + run.in.begin * item_bytes_);
     for (std::size_t i = 0; i < run.out.count; ++i)
       out.push_back(out_[run.out.first + i] + run.out.begin * item_bytes_);
-    if (in.size() == 1) std::erase(out, in[0]);  // in place: already there
+    if (in.size() == 1) std::erase(out, in[0]);  // a copy onto itself
     run_task_on_device(dtype_, combine_, streams[0].device_type(), in, out, run.elements);
   }
   for (std::size_t k = 1; k < streams.size(); ++k) {
@@ -357,7 +360,8 @@ void Round::run_on_device(int index) {
   finished_.emplace(record_event(streams[0]));
 }
 
-// A send and its recv have one name, whichever came first.
+// The name of a wait for an event, for tests: the same for a send and its recv, whichever came
+// first.
 std::string Round::wait_name(const char* what, int number) const {
   const Call& call = arrivals_[0].call;
   const std::string own = name();
@@ -410,7 +414,7 @@ void Round::sleep_while(State now, Clock::time_point deadline) {
   }
   if (cores != nullptr) cores->give(core);
   if (own.sleep(deadline)) return;
-  bool alone = false;  // nobody is about to wake it
+  bool alone = false;  // whether no thread is about to wake this one
   {
     const std::lock_guard guard(sleepers_lock_);
     alone = sleepers_.remove(own);

@@ -1,5 +1,5 @@
-// The ranks of one process: makes their groups, passes on a rank's failure to all, and tells
-// where each was when one is missed.
+// Collectives between the ranks of one process: makes their groups, passes a rank's failure on to
+// all ranks, and says what each rank does if one is missing.
 #include "comm/local_world.h"
 
 #include <fmt/format.h>
@@ -94,7 +94,7 @@ void LocalWorld::begins_to_wait(int rank, std::shared_ptr<Round> round) {
 void LocalWorld::ends_waiting(int rank, bool completed) {
   auto& status = *status_[static_cast<std::size_t>(rank)];
   const std::lock_guard guard(status.lock);
-  // Where a rank failed stays on record: another that fails at the same moment asks for it.
+  // After a failure `now` stays set, because other ranks that fail at the same moment report it.
   if (completed) status.last = std::exchange(status.now, nullptr);
 }
 
@@ -106,7 +106,7 @@ std::string LocalWorld::whereabouts(int rank) const {
     now = status.now;
     last = status.last;
   }
-  // Only what cannot change any more is read of a round that others may still join.
+  // Reads only members of `now` that cannot change, because other ranks may still join that round.
   std::string text = last ? fmt::format("last completed {} on axis '{}' ({})", last->describe(),
                                         last->axis(), last->name())
                           : "has completed no collective";
@@ -142,15 +142,14 @@ LocalGroup::Seat LocalGroup::seated(std::shared_ptr<Round> round, int index, boo
   return {std::move(round), index};
 }
 
-// Under the lock. A round that only known_ holds is nobody's any more. One that failed is not used
-// again.
+// Called under the lock. A round that only known_ holds can be used again, unless it failed.
 std::shared_ptr<Round> LocalGroup::spare_round() {
   constexpr std::size_t looks = 4, most_known = 64;
   for (std::size_t look = 0; look < std::min(looks, known_.size()); ++look) {
     known_.push_back(std::move(known_.front()));
     known_.pop_front();
     if (known_.back().use_count() > 1) continue;
-    std::shared_ptr<Round> round = known_.back();  // after what its last holders did
+    std::shared_ptr<Round> round = known_.back();  // a copy, so that last accesses are ordered
     if (round->state() == Round::done) return round;
     known_.pop_back();
   }
@@ -174,7 +173,7 @@ LocalGroup::Seat LocalGroup::join(int index, Arrival arrival) {
     counts_.comparisons += round->arrive(index, std::move(arrival));
     complete = round->all_here();
     if (complete) {
-      // Rounds fill up in order: a rank that has joined a later one has joined this one.
+      // Rounds are completed in order, since a rank joins them in order.
       open_.erase(open_.begin());
       ++oldest_;
     } else {
@@ -227,11 +226,11 @@ void LocalGroup::fail_late(Round& round, double seconds) {
     const std::lock_guard guard(lock_);
     missing = round.missing();
   }
-  // Not under the lock: other processes may have to be asked.
+  // Called without the lock, because it may have to ask other processes.
   std::string who = missing.empty() ? "" : world_.held_up_by(missing);
   const std::lock_guard guard(lock_);
   missing = round.missing();
-  if (missing.empty()) {  // it came just now, or stands behind another round of its stream
+  if (missing.empty()) {  // the last rank came just now, or the round waits behind another one
     if (round.is_put_off()) {
       round.fail({Stage::run, "collective.timeout", "",
                   fmt::format("{} on axis '{}' ({}) stood for {:.0f} s behind another transfer of "
@@ -244,7 +243,7 @@ void LocalGroup::fail_late(Round& round, double seconds) {
   }
   for (const int rank : missing)
     who += fmt::format(" Rank {} {}.", rank, world_.known_whereabouts(rank));
-  std::string tags;  // of sends and recvs that the same ranks have under way
+  std::string tags;  // names of the sends and recvs for which the missing rank itself waits
   if (round.ranks().size() == 2) {
     for (const auto& [key, box] : mail_) {
       for (const auto& waiting : box) {

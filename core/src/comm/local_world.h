@@ -1,5 +1,5 @@
-// Ranks as threads of one process: the rounds in which the members of a group exchange tensors, the
-// groups, and the world that holds both.
+// Collectives between ranks that are threads of one process. A round is one collective, or a send
+// and its recv; a group matches the calls of its ranks to rounds; the world holds the groups.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,27 +27,31 @@
 
 namespace mw::comm {
 
-// A rank's part in a round. The pointers are of tensors that its Work keeps alive until the round
-// has ended: no other thread may drop a tensor's last reference, the rank's ledger would not see
-// it.
+// A rank's arguments in a round. The pointers belong to tensors that the rank's Work keeps alive
+// until the round has ended. No other thread may drop the last reference to a tensor, because the
+// rank's ledger would not see the free.
 struct Arrival {
   bool here = false;
   Call call;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  // Device tensors: recorded on the rank's stream at the call, and the stream on which the rank's
-  // group communicates.
+  // For device tensors: the event that the rank's stream records at the call, and the stream on
+  // which the rank's group communicates.
   std::optional<c10::Event> ready;
   std::optional<c10::Stream> stream;
-  // The round before on the rank's stream of that name: this one is queued behind it. Null: none.
+  // The last round before on the rank's program stream, behind which this one is queued; null:
+  // none.
   std::shared_ptr<class Round> after;
 };
 
-// What a rank calls on one of a program's streams, whatever the groups. Of the rank's thread.
+// A rank's transfers on one of a program's streams, in all groups. Used by the rank's thread.
 struct StreamLine {
-  std::optional<c10::Stream> stream;  // once device tensors came
-  std::shared_ptr<class Round> last;
+  std::optional<c10::Stream> stream;  // set at the first call with device tensors
+  std::shared_ptr<class Round> last;  // the last round on the stream
 };
+
+// One collective of a group, or a send and its recv: compares the calls of the ranks, and carries
+// out the transfer once all have arrived. Used again for later collectives.
 
 class Round : public std::enable_shared_from_this<Round> {
  public:
@@ -59,63 +63,65 @@ class Round : public std::enable_shared_from_this<Round> {
     int from = 0, to = 0, tag = 0;
   };
 
-  // `axis` outlives what is done with the round.
+  // `axis` must outlive the round.
   explicit Round(const std::string& axis) : axis_(axis) {}
 
-  // What it is, before anyone else knows of it; a round that is done may begin anew. A group's
-  // collective of that number: `ranks` (which outlive the round) are global, in the order in which
-  // reductions sum them.
+  // Makes the round collective `number` of a group, or a send and its recv, before other threads
+  // know of the round; a round that is done may begin again. `ranks`: global ranks, in the order in
+  // which reductions sum them; they must outlive the round.
   void begin(std::uint64_t number, std::span<const int> ranks);
   void begin(Pair pair);
 
   const std::string& axis() const { return axis_; }
-  // Which one it is among the group's: "collective 12", "send 0 -> 3, tag 5".
+  // The name of the round within its group: "collective 12", "send 0 -> 3, tag 5".
   std::string name() const;
   std::span<const int> ranks() const { return ranks_; }
   State state() const { return static_cast<State>(state_.load(std::memory_order_seq_cst)); }
 
-  // The next three run under the lock of the round's group.
-  // Enters the call of ranks()[index], and returns with how many others it was compared. If it does
-  // not agree with one that is here, the round has then failed for everyone.
+  // arrive(), all_here() and is_put_off() are called under the lock of the round's group.
+  //
+  // Enters the call of ranks()[index], and returns the number of other calls with which it was
+  // compared. If the call does not agree with one of them, the round fails for all ranks.
   std::int64_t arrive(int index, Arrival arrival);
   bool all_here() const { return arrived_ == ranks_.size(); }
 
-  // All are here, and it is still to be queued behind another round of a rank's stream.
+  // Whether all ranks are here, but the round must still be queued behind another round of a
+  // stream.
   bool is_put_off() const { return put_off_ && state() == open; }
 
-  // All have arrived, ranks()[index] last: lays out the work. Small rounds are carried out at once,
-  // by the caller; for others sleepers are woken to do it, as many as there are other cores. Those
-  // of device tensors are queued on the caller's stream of communication, and are `done` then. Not
-  // under a lock.
+  // Called without a lock once all ranks have arrived, ranks()[index] last. The caller carries out
+  // a small round at once. For a large round it wakes sleepers to carry out chunks, as many as
+  // there are other cores. A round of device tensors is queued on the caller's stream of
+  // communication, and is then `done`.
   void start(int index);
 
-  // Carries out what is left, or sleeps until others have; returns the final state, or `open` if
-  // the deadline has passed and some rank is still missing.
+  // Carries out chunks that are left, or sleeps until other ranks have; returns the final state, or
+  // `open` if the deadline has passed and some rank is still missing.
   State wait(Clock::time_point deadline);
 
-  // Ends the round for all members unless it has ended.
+  // Fails the round for all members, unless it has ended.
   void fail(const Problem& problem, Cause cause);
   [[noreturn]] void throw_failure() const { comm::throw_failure(problem_, cause_); }
 
-  // A member that will not wait is about to give up its buffers: fails the round unless it is done,
-  // and returns when no thread touches buffers any more.
+  // Called by a member that frees its buffers without waiting: fails the round unless it is done,
+  // and returns when no thread uses the buffers any more.
   void leave(int index);
 
-  // Device tensors: what ranks()[index] queues on the stream from now on comes after the round.
+  // For device tensors: makes work that ranks()[index] later queues on `stream` wait for the round.
   void block_stream(c10::Stream stream, int index) const;
 
-  // Quotes the call of the first that has arrived.
+  // Call::describe() of the first rank, by index, that has arrived.
   std::string describe() const;
-  // The global ranks that have (not) arrived. Under the group's lock.
+  // The global ranks that have not arrived, and those that have. Called under the group's lock.
   std::vector<int> missing() const;
   std::vector<int> present() const;
 
  private:
-  // A run of the round, and how it is cut.
+  // A range of elements to copy or reduce, and the chunks into which it is cut.
   struct Task {
     Run run;
     std::int64_t chunk = 0;        // elements of a chunk
-    std::int64_t first_chunk = 0;  // number of the first
+    std::int64_t first_chunk = 0;  // number of the task's first chunk within the round
   };
 
   void reset(std::size_t ranks);
@@ -130,7 +136,7 @@ class Round : public std::enable_shared_from_this<Round> {
   bool finish(State state);
   // Sleeps while the state is `now`, at most until the deadline.
   void sleep_while(State now, Clock::time_point deadline);
-  // Wakes so many of those that sleep.
+  // Wakes at most `sleepers` of the sleeping threads.
   void wake(std::int64_t sleepers = std::numeric_limits<std::int64_t>::max());
 
   const std::string& axis_;
@@ -139,19 +145,20 @@ class Round : public std::enable_shared_from_this<Round> {
   std::span<const int> ranks_;
   std::uint64_t number_ = 0;
   std::size_t arrived_ = 0;
-  std::size_t first_ = 0;  // index of the one that came first
+  std::size_t first_ = 0;  // index of the rank that arrived first
   std::vector<Arrival> arrivals_;
 
   at::ScalarType dtype_ = at::kFloat;
   Combine combine_ = Combine::sum;
   std::int64_t item_bytes_ = 4, total_bytes_ = 0, chunks_ = 0;
-  std::vector<const Call*> calls_;  // of all ranks, by index, as the next three
+  std::vector<const Call*> calls_;  // the call of each rank, by index
   std::vector<Run> runs_;
   std::vector<Task> tasks_;
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;
   std::optional<c10::Event> finished_;
-  // Rounds of streams that are to be queued behind this one, and who starts each of them.
+  // Rounds that are to be queued behind this one, and for each the index of the rank that starts
+  // it.
   std::vector<std::pair<std::shared_ptr<Round>, int>> behind_;
   std::atomic<bool> put_off_{false};
 
@@ -162,7 +169,7 @@ class Round : public std::enable_shared_from_this<Round> {
   alignas(64) std::atomic<std::int64_t> next_chunk_{0};
   alignas(64) std::atomic<std::int64_t> chunks_done_{0};
 
-  // Written once, by whoever turns state_ to failed, before it does.
+  // The failure, written once, by the thread that sets state_ to failed, before it does.
   std::atomic<bool> failing_{false};
   Problem problem_;
   Cause cause_ = Cause::earlier;
@@ -170,8 +177,8 @@ class Round : public std::enable_shared_from_this<Round> {
 
 class LocalWorld;
 
-// Where the ranks of one group meet. Collectives are matched by their order on each rank; a send
-// meets the recv of the same pair and tag, first to first.
+// A group of ranks, which matches their calls to rounds. Collectives are matched by their order on
+// each rank; a send is matched with a recv of the same pair and tag, in the order of calls.
 class LocalGroup {
  public:
   LocalGroup(LocalWorld& world, std::string axis, std::vector<int> ranks);
@@ -179,33 +186,35 @@ class LocalGroup {
   const std::string& axis() const { return axis_; }
   const std::vector<int>& ranks() const { return ranks_; }
 
-  // A rank's place in a round: its index among the round's arrivals.
+  // A round that a rank has joined, and the rank's index among the round's arrivals.
   struct Seat {
     std::shared_ptr<Round> round;
     int index = 0;
   };
-  // Both throw if the world is aborted, or if the round has failed by this call or before it.
+  // Join a collective, or a send or recv. They throw if the world is aborted, or if the round has
+  // failed by this call or before it.
   Seat join(int index, Arrival arrival);
   Seat join_pair(int index, int peer, int tag, Arrival arrival);
 
-  // The round has waited `seconds` for a rank that has not come: fails it, naming who and why.
+  // Fails a round that has waited `seconds` for missing ranks, with the ranks and what they do.
   void fail_late(Round& round, double seconds);
+  // Fails all rounds that wait for ranks.
   void fail_open(const Problem& problem);
-  // What the rounds have cost since the group was made.
+  // Work of the group since it was made, for tests.
   struct Counts {
-    std::int64_t comparisons = 0;  // of two ranks' calls
-    std::int64_t rounds_made = 0;  // those that could not begin anew
+    std::int64_t comparisons = 0;  // comparisons of two ranks' calls
+    std::int64_t rounds_made = 0;  // rounds that were allocated, not reused
   };
   Counts counts() const;
   // Fails the rounds that wait for `rank`, which makes no further calls.
   void fail_ended(int rank);
 
  private:
-  struct Key {  // of a mailbox: group indices and tag
+  struct Key {  // key of a mailbox: group indices and tag
     int from, to, tag;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  struct Waiting {  // a send or recv that its partner has not met; one sort at a time in a mailbox
+  struct Waiting {  // a send or recv without its partner; a mailbox holds only sends, or only recvs
     std::shared_ptr<Round> round;
     bool sends;
   };
@@ -224,7 +233,7 @@ class LocalGroup {
   std::uint64_t oldest_ = 0;         // number of open_.front()
   std::vector<std::shared_ptr<Round>> open_;
   std::map<Key, std::vector<Waiting>> mail_;
-  // Rounds to begin anew once nobody holds them, the longest known first.
+  // Rounds that can be used again once no thread holds them, the oldest first.
   std::deque<std::shared_ptr<Round>> known_;
 };
 
@@ -239,21 +248,20 @@ class LocalWorld final : public ThreadSource {
   c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) override;
   void abort(int rank, const std::string& reason) override;
 
-  // Whoever waits for it fails at once.
   void ended(int rank) override;
   bool has_ended(int rank) const;
   // Throws Aborted if abort() was called.
   void check_aborted() const;
   std::chrono::milliseconds timeout() const { return timeout_; }
-  LocalGroup::Counts counts() const;  // of all groups
+  LocalGroup::Counts counts() const;  // sums over all groups
 
-  // What a rank is about, for messages on it.
+  // Note that a rank begins or ends to wait for a round, for messages.
   void begins_to_wait(int rank, std::shared_ptr<Round> round);
   void ends_waiting(int rank, bool completed);
   bool waits(int rank) const override;
-  // "last completed barrier on axis 'dp' and now waits in ..."
+  // What a rank does: "last completed barrier on axis 'dp' (collective 4) and now waits on ..."
   std::string whereabouts(int rank) const override;
-  // The same with what is known beyond this world, and the function of backend.h for all ranks; it
+  // As whereabouts() and comm::held_up_by, but for ranks of all processes (Beyond). held_up_by()
   // may take a second.
   std::string known_whereabouts(int rank) const;
   std::string held_up_by(const std::vector<int>& missing) const;
@@ -261,7 +269,7 @@ class LocalWorld final : public ThreadSource {
  private:
   struct Status {
     mutable std::mutex lock;
-    std::shared_ptr<Round> now, last;
+    std::shared_ptr<Round> now, last;  // the round for which the rank waits, and the last completed
     std::atomic<bool> ended{false};
   };
 
@@ -276,7 +284,8 @@ class LocalWorld final : public ThreadSource {
 
   mutable std::mutex lock_;
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<LocalGroup>> groups_;
-  std::map<std::pair<int, std::string>, std::shared_ptr<StreamLine>> lines_;  // by rank and stream
+  // The program streams, by rank and name of the stream.
+  std::map<std::pair<int, std::string>, std::shared_ptr<StreamLine>> lines_;
 };
 
 }  // namespace mw::comm

@@ -1,8 +1,7 @@
-// Hears of each allocation and free of a rank's thread, books it in the ledger, and says by a code
-// of its own when there is no memory for one. libtorch's allocators of accelerators report what
-// they do to whoever profiles the thread. Its allocator of the CPU does so too, but then keeps the
-// size of each block of all threads in one table behind one lock, at which ranks wait for each
-// other. So a rank's tensors on the CPU come from an allocator without that table.
+// Books each allocation and free of a rank's thread in the ledger, and reports a lack of memory by
+// an error code of its own. libtorch's allocators report to a profiler of the thread. But the CPU
+// allocator then keeps the sizes of the blocks of all threads in one table behind one lock, for
+// which ranks would wait. So tensors on the CPU come from an allocator without that table.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
@@ -42,13 +41,14 @@ class CpuAllocator final : public c10::Allocator {
  private:
   static void free(void* pointer) {
     if (pointer == nullptr) return;
-    // The ledger knows how many bytes they were.
+    // The size is not needed: the ledger knows it.
     c10::reportMemoryUsageToProfiler(pointer, -1, 0, 0, c10::kCPU);
     c10::free_cpu(pointer);
   }
 };
 
-// From now on for the whole process: what another allocator gave is given back to that one.
+// Sets the CPU allocator of the whole process. Blocks of the allocator before are still freed by
+// that one.
 void use_cpu_allocator() {
   constexpr std::uint8_t above_the_default = 1;
   static std::once_flag once;
@@ -64,22 +64,22 @@ class Reporter final : public c10::MemoryReportingInfoBase {
     if (bytes < 0) {
       ledger_.freed(pointer);
     } else if (bytes == 0 || device.type() != rank_device().type()) {
-      return;  // no memory behind it, or the host's beside a rank on an accelerator
+      return;  // no memory, or host memory of a rank on an accelerator
     } else if (!device.is_cpu()) {
       ledger_.allocated_past_limit(pointer, bytes);
     } else {
       try {
         ledger_.allocated(pointer, bytes);
       } catch (...) {
-        // The allocator reports a block before anyone owns it: without this it would leak.
+        // The allocator reports a block before a tensor owns it, so that it would leak here.
         c10::free_cpu(pointer);
         throw;
       }
     }
   }
 
-  // The CPU's allocator asks for this before it throws an error that only its words tell from
-  // others. Those of accelerators throw c10::OutOfMemoryError, which problem_of() knows.
+  // The CPU allocator calls this before it throws an error that differs from others only in its
+  // text. Allocators of accelerators throw c10::OutOfMemoryError, which problem_of() knows.
   void reportOutOfMemory(std::int64_t bytes, std::size_t, std::size_t,
                          c10::Device device) override {
     if (!device.is_cpu()) return;

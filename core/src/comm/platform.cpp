@@ -1,5 +1,4 @@
-// What platforms do unless they say otherwise, by the interfaces of libtorch that every backend
-// implements.
+// The default implementations of Platform, by interfaces that every libtorch backend implements.
 #include "meshwright/platform.h"
 
 #include <ATen/Context.h>
@@ -17,7 +16,8 @@
 namespace mw {
 namespace {
 
-// libtorch warns on stderr where it counts devices whose driver is too old; why_none() says that.
+// Suppresses the warning on stderr with which libtorch counts devices whose driver is too old;
+// why_none() returns that text.
 class Unsaid final : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}

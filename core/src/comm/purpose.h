@@ -1,5 +1,5 @@
-// Notes what the collective that this thread is about to issue is for. c10d's calls carry no
-// label, so Communicator leaves it here and the local backend picks it up for its messages.
+// The purpose of the collective that this thread is about to issue. The calls of c10d carry no
+// label, so a Communicator sets the purpose here, and backends read it for their messages.
 #pragma once
 
 #include "meshwright/communicator.h"

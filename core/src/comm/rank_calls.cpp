@@ -1,5 +1,4 @@
-// Keeps of each rank what it has done and what it waits for, cheaply while it runs, in words once a
-// run has failed.
+// Records the collectives of each rank cheaply while a run lasts, and describes them if it fails.
 #include "meshwright/engine/rank_calls.h"
 
 #include <fmt/format.h>
@@ -31,14 +30,15 @@ namespace {
 
 thread_local RankCalls* own = nullptr;
 
-// As many ranks have a line each; of more, those that were at the same place share one.
+// The most ranks of a table with one line per rank; with more, ranks at the same place share a
+// line.
 constexpr std::size_t most_lines = 16;
 
 std::string seconds_text(double seconds) {
   return fmt::format("{:.1f} s", seconds);
 }
 
-// Ranks that were at the same place, ascending, and for how long, at least and at most.
+// Ranks that were at the same place, ascending, with the least and the most seconds spent there.
 struct RanksAt {
   RankPlace place;
   std::vector<int> ranks;
@@ -65,7 +65,7 @@ std::vector<RanksAt> ranks_at(const std::vector<RankPlace>& places) {
   return all;
 }
 
-// "0-62, 64".
+// Writes ranks as ranges: "0-62, 64".
 std::string ranges_text(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
@@ -112,7 +112,7 @@ void RankCalls::done(std::int64_t call) {
   const double now = seconds_now();
   const std::lock_guard guard(lock_);
   ++done_;
-  if (waits_ >= 0) entered_ += now - since_;  // the time of others is not what it is in takes
+  if (waits_ >= 0) entered_ += now - since_;  // waits do not count as time of the plugin's call
   waits_ = -1;
   last_ = call;
   if (call >= 0 && call + static_cast<std::int64_t>(kept) > begun_) last_call_ = at(call);
@@ -141,7 +141,7 @@ void RankCalls::leaves() {
 std::string RankCalls::overdue() const {
   const double now = seconds_now();
   const std::lock_guard guard(lock_);
-  // A rank that waits for others is not what they wait for.
+  // A rank that waits for other ranks does not hold them up.
   if (ended_ || inside_.empty() || waits_ >= 0 || now <= entered_ + limit_) return "";
   return fmt::format("{}, has not returned within {} s", inside_, format_number(limit_));
 }

@@ -72,7 +72,7 @@ template <class T, Combine op>
   for (std::int64_t begin = first; begin < first + count; begin += block) {
     const auto size = std::min(block, first + count - begin);
     const auto at = [begin](auto* base) { return reinterpret_cast<const T*>(base) + begin; };
-    const auto fetch = [&](std::size_t next) {  // the next pair of inputs, or of the next block
+    const auto fetch = [&](std::size_t next) {  // prefetches the next two inputs, or the next block
       for (std::size_t k = next; k < next + 2; ++k) {
         const auto* from = reinterpret_cast<const char*>(k < n ? at(in[k]) : at(in[k % n]) + block);
         for (std::int64_t line = 0; line < fetch_ahead; line += 64) __builtin_prefetch(from + line);

@@ -1,5 +1,5 @@
-// Runs a function on each rank in a thread of its own, and of the errors that follow one rank's
-// failure keeps the one nearest to the cause.
+// Runs a function on each rank in a thread of its own. If a rank fails and others fail in
+// consequence, keeps the error that is nearest to the cause.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <pthread.h>
@@ -29,7 +29,7 @@
 namespace mw::comm {
 namespace {
 
-// The first error of a run among the nearest to its cause.
+// Keeps the error that is nearest to the cause of a run's failure, and among these the first.
 class FirstError {
  public:
   void offer(RanksEnd end) {
@@ -46,7 +46,7 @@ class FirstError {
 std::mutex hang_lock;
 OnHang hang_handler;
 
-// Lets those who wait know how many threads have ended.
+// Counts the threads that have ended, and lets another thread wait for all of them.
 class Ended {
  public:
   void one() {
@@ -59,8 +59,8 @@ class Ended {
     if (!failed_at_) failed_at_ = Clock::now();
     changed_.notify_all();
   }
-  // True once `count` have ended; false if one that failed has waited so long for the others. Calls
-  // `look` now and then.
+  // Waits until `count` threads have ended. Returns false if `patience` has passed since the first
+  // failure. Calls `look` now and then.
   bool wait_for(std::size_t count, std::chrono::milliseconds patience, Cores* cores,
                 const std::function<void()>& look) {
     constexpr std::chrono::milliseconds tended_every{50}, looked_every{500};
@@ -86,10 +86,10 @@ class Ended {
 };
 
 std::atomic<int> ranks_that_run{0};
-pid_t ranks_process = 0;  // a copy of it by fork() has no ranks
+pid_t ranks_process = 0;  // the process that runs ranks; a child by fork() has none
 
-// Called by exit(). Where a rank's thread has called that, as code of a plugin may, the process
-// would end with 0 in the middle of a run.
+// Called by exit(). If a rank's thread calls exit(), as code of a plugin may, the process would end
+// with exit code 0 in the middle of a run.
 void refuse_to_exit() {
   const RankCalls* const own = RankCalls::current();
   if (ranks_that_run == 0 || own == nullptr || ::getpid() != ranks_process) return;
@@ -113,8 +113,9 @@ void refuse_to_exit() {
 void run_one(CommunicatorSource& source, int rank, int threads,
              const std::function<void(RankContext&)>& body, FirstError& first, RankCalls& calls,
              const std::function<void()>& failing) {
-  // OpenMP keeps the number for each thread, but ATen gives a thread that first asks for it the
-  // value last set anywhere in the process: ask first, then set (and see run_rank_threads).
+  // OpenMP keeps the number of threads for each thread, but at a thread's first question ATen sets
+  // it to the value last set anywhere in the process. So this asks first, then sets (see also
+  // run_rank_threads).
   at::get_num_threads();
   at::set_num_threads(threads);
   calls.take_thread();
@@ -141,7 +142,7 @@ void run_one(CommunicatorSource& source, int rank, int threads,
   source.abort(rank, reason);
 }
 
-// A rank's thread cannot be ended from outside: the process has to be.
+// Calls the on_hang() handler, because only the end of the process can end a hanging thread.
 void tell_of_hang(RanksEnd end, const std::vector<int>& hanging) {
   OnHang handler;
   {
@@ -159,7 +160,7 @@ void tell_of_hang(RanksEnd end, const std::vector<int>& hanging) {
     end.rethrow();
   } catch (const RankFailed& failed) {
     handler(failed);
-  } catch (const std::exception&) {  // somebody wished an end
+  } catch (const std::exception&) {  // Stopped: the user asked to stop
     handler(RankFailed(hanging.front(), end.problems, end.places));
   }
 }
@@ -218,8 +219,8 @@ std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
 RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
                           const std::function<void(RankContext&)>& body,
                           std::chrono::milliseconds patience, Cores* cores) {
-  // For each run again: it has to be called before the handlers of libraries that were loaded since
-  // the last one, such as HDF5's, which closes all files.
+  // Registered again for each run, so that it is called before exit handlers of libraries that were
+  // loaded since the last run, such as that of HDF5, which closes all files.
   static_cast<void>(std::atexit(refuse_to_exit));
   ranks_process = ::getpid();
   settle_vector_math();
@@ -248,12 +249,12 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
       }));
       pthread_setname_np(running.back().native_handle(), fmt::format("rank {}", rank).c_str());
     }
-  } catch (const std::exception& error) {  // the system gave no thread
+  } catch (const std::exception& error) {  // the system starts no more threads
     const int rank = here[running.size()];
     first.offer(end_by_exception(rank));
     source.abort(rank, error.what());
   }
-  // What a plugin does in a rank's thread may never return, and no other rank may ever wait for it.
+  // A plugin's call in a rank's thread may never return, even if no other rank waits for that rank.
   bool overdue = false;
   const auto end_overdue = [&] {
     const auto [rank, what] = overdue ? std::pair(-1, std::string()) : records.overdue();
@@ -271,7 +272,8 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
   if (!ended.wait_for(running.size(), patience, cores, end_overdue))
     tell_of_hang(end_now(), records.running());
   for (auto& thread : running) thread.join();
-  // It may start threads, and libtorch waits for ever for one that the system does not give.
+  // Not if a thread could not be started: this call may start threads, and libtorch would wait for
+  // ever for a thread that the system does not start.
   if (running.size() == here.size()) at::set_num_threads(threads_before);
   return end_now();
 }

@@ -1,4 +1,4 @@
-// Marks times of a step by the clock or by events, and reads them.
+// Takes times of a step by the host's clock or by a device's events, and reads them.
 #include "comm/step_clock.h"
 
 #include "comm/streams.h"

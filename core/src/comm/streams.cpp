@@ -1,4 +1,4 @@
-// Gives ranks their streams, by c10's interface that every accelerator implements.
+// Streams and devices of ranks, by c10's interface that every accelerator's backend implements.
 #include "comm/streams.h"
 
 #include <c10/core/AutogradState.h>

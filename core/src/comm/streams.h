@@ -1,7 +1,8 @@
-// Streams and events of an accelerator. Everything of a rank that goes to another of its streams
-// (collectives, copies to and from host memory) is ordered by what is here; no memory is marked as
-// in use elsewhere (record_stream): whoever gives a tensor to another stream holds it until its own
-// stream has been told to wait, so that memory is free at the same place in every run.
+// Streams and events of an accelerator. All work of a rank on another of its streams (collectives,
+// copies to and from host memory) is ordered by the events of this file. No memory is marked as in
+// use by another stream (record_stream). Instead, code that passes a tensor to another stream keeps
+// it until its own stream waits for that one, so that memory is freed at the same place in each
+// run.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,22 +17,23 @@
 
 namespace mw {
 
-// To which the calling thread's ops on this device go.
+// The stream to which the calling thread's ops on this device go.
 c10::Stream current_stream(at::Device device);
-// Another one, by the platform of the calling thread's DeviceScope.
+// Platform::new_stream of the platform of the calling thread's DeviceScope.
 c10::Stream new_stream(at::Device device, bool urgent = false);
 
-// What is queued on the stream now lies before it. `timed`: elapsedTime() can be asked.
+// Records an event behind all work that is queued on the stream. `timed`: whether elapsedTime() of
+// the event can be called.
 c10::Event record_event(c10::Stream stream, bool timed = false);
 
-// A test's choice, asked before each wait of a stream for an event, by its name; true leaves it
-// out. It is set while no rank runs; null: none is left out.
+// For tests: a function that is called with the name of each wait of a stream for an event, and
+// leaves the wait out if it returns true. Set while no rank runs; null: no wait is left out.
 using LeaveOut = std::function<bool(const std::string& wait, c10::Stream, const c10::Event&)>;
 void leave_waits_out(const LeaveOut* which);
 const LeaveOut* waits_left_out();
 
-// What is queued on the stream from now on begins after the event. `name()`: what waits for what;
-// the same in every run of a plan. It is asked for in tests alone.
+// Makes work that is queued on the stream from now on wait for the event. `name()`: the name of the
+// wait, the same in every run of a plan; called only in tests.
 template <class Name>
 void wait_for(c10::Stream stream, const c10::Event& event, const Name& name) {
   if (const LeaveOut* which = waits_left_out(); which != nullptr && (*which)(name(), stream, event))
@@ -39,12 +41,12 @@ void wait_for(c10::Stream stream, const c10::Event& event, const Name& name) {
   event.block(stream);
 }
 
-// What the calling thread's rank computes on: the CPU, unless a DeviceScope says otherwise.
+// The device of the calling thread's rank: that of its DeviceScope, else the CPU.
 at::Device rank_device();
 
-// A rank's thread on its device: that is current, with a stream of the rank's own, and autograd
-// stays in the thread (its thread of a device would serve all ranks that share the device). On the
-// CPU it does nothing.
+// Sets a rank's thread up for its device while it lives: the device is current, with a stream of
+// the rank's own, and autograd runs in the rank's thread (not in autograd's thread for the device,
+// which all ranks on the device would share). Does nothing on the CPU.
 class DeviceScope {
  public:
   DeviceScope(const Platform& platform, at::Device device);

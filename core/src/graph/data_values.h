@@ -1,4 +1,4 @@
-// The data values that a run has, and that a model may therefore ask for.
+// The data values that a run supplies, which a model's graph may use.
 #pragma once
 
 #include <array>
@@ -9,11 +9,11 @@
 
 namespace mw {
 
-// In the order of Loaded::What. All are indices. Positions have the dim seq, the others (batch,
-// seq).
+// Names of the data values, in the order of Loaded::What. All are indices. Positions have the dim
+// seq, the others (batch, seq).
 constexpr std::array<std::string_view, 3> data_values{"tokens", "labels", "positions"};
 
-// Adds a problem for each data value of the graph that is used and is another one.
+// Adds a problem for each data value that the graph uses but a run does not supply.
 void check_data_values(const Graph& graph, Problems& problems);
 
 }  // namespace mw

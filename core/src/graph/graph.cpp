@@ -92,7 +92,8 @@ std::size_t digest_of(const Op& op) {
   return state;
 }
 
-// What plans index by an op's inputs and outputs has as many entries.
+// Checks that the lists in an op's traits have an entry for each input and output, and that other
+// traits refer to existing inputs and dims. Throws Error (plan, "plugin.fault").
 void check(const Op& op, const OpTraits& traits, std::size_t outputs) {
   const auto refuse = [&](const char* name, const std::string& said, const std::string& needed) {
     throw Error(
@@ -157,7 +158,7 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
   Body& body = own();
   const int index = static_cast<int>(body.ops.size());
   op.outputs.clear();
-  // An op may call its outputs' dims otherwise than the values do; mostly it does not.
+  // An op may have names of its own for its outputs' dims, but most ops use those of the values.
   const bool own_names = !op.output_dims.empty();
   for (const Output& output : outputs) {
     if (!own_names) op.output_dims.push_back(output.dims);

@@ -1,4 +1,4 @@
-// Makes initial weights: counter-based random numbers, so that each rank computes just its own
+// Makes initial weights by counter-based random numbers, so that each rank computes only its own
 // slice.
 #include "graph/init.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using Block = std::array<std::uint32_t, 4>;
 
-constexpr std::int64_t filled_by_thread = 1 << 14;  // elements at least
+constexpr std::int64_t filled_by_thread = 1 << 14;  // least elements for each thread
 
 // Calls fill(from, to) for parts of [0, count), one on each of the calling rank's threads.
 // at::parallel_for, a template of libtorch's headers, would make a single call: it asks for a
@@ -65,7 +65,7 @@ std::array<double, 4> normals(std::uint64_t block, std::uint64_t key) {
   const Block bits = philox(block, key);
   std::array<double, 4> out;
   for (int pair = 0; pair < 2; ++pair) {
-    // In (0, 1): the logarithm stays finite.
+    // u is in (0, 1), so that its logarithm is finite.
     const double u = (static_cast<double>(bits[2 * pair]) + 0.5) * 0x1p-32;
     const double angle = 2 * std::numbers::pi * static_cast<double>(bits[2 * pair + 1]) * 0x1p-32;
     const double radius = std::sqrt(-2 * std::log(u));
@@ -75,7 +75,7 @@ std::array<double, 4> normals(std::uint64_t block, std::uint64_t key) {
   return out;
 }
 
-// Elements [first, first + count) of the whole tensor.
+// Fills `out` with elements [first, first + count) of the whole tensor.
 template <typename T>
 void fill_run(T* out, std::int64_t first, std::int64_t count, std::uint64_t key, double std) {
   std::int64_t i = 0;
@@ -91,7 +91,8 @@ void fill_run(T* out, std::int64_t first, std::int64_t count, std::uint64_t key,
 template <typename T>
 void fill_normal(T* out, const std::vector<std::int64_t>& shape, const std::vector<Range>& ranges,
                  std::uint64_t key, double std) {
-  // Runs are contiguous in the whole tensor: the last dims that are whole, and the one before them.
+  // Finds runs of elements that are contiguous in the whole tensor: the last dims that the slice
+  // has in full, and the dim before them.
   std::size_t split = shape.size();
   std::int64_t whole = 1;
   while (split > 0 && ranges[split - 1].size == shape[split - 1]) whole *= shape[--split];
@@ -151,7 +152,7 @@ void fill_slice(const at::Tensor& out, const Value& value, std::uint64_t seed,
   }
   const bool direct = out.is_cpu() && out.is_contiguous() &&
                       (out.scalar_type() == at::kFloat || out.scalar_type() == at::kDouble);
-  // Half types are rounded from fp32, as a fp32 parameter's copy would be.
+  // bf16 and fp16 weights are rounded from fp32, so that they equal copies of fp32 masters.
   const at::ScalarType type = out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor made = direct ? out : at::empty(out.sizes(), at::TensorOptions(type));
   const std::uint64_t key = key_of(value.name, seed);

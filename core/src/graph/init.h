@@ -1,5 +1,5 @@
-// Initial weights: a function of (seed, parameter name, global element index) alone, so that every
-// rank makes its slice of the very same tensor, whatever the mix.
+// Initial weights. They depend on (seed, parameter name, global element index) alone, so that every
+// rank makes its slice of the same tensor in every mix.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,7 +21,7 @@ namespace mw {
 void fill_slice(const at::Tensor& out, const Value& value, std::uint64_t seed,
                 const std::vector<std::int64_t>& shape, const std::vector<Range>& ranges);
 
-// The whole tensor.
+// Fills `out` with the whole tensor.
 void fill(const at::Tensor& out, const Value& value, std::uint64_t seed);
 
 }  // namespace mw

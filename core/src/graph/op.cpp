@@ -1,4 +1,4 @@
-// Sizes of an op's dims on one rank, and the defaults of what an op may leave undefined.
+// Sizes of an op's dims on one rank, defaults of OpType's methods, and checks of declared costs.
 #include "meshwright/op.h"
 
 #include <fmt/format.h>
@@ -114,14 +114,14 @@ void OpType::wgrad(const Op& op, OpCall&) const {
 
 namespace {
 
-// The FLOPs of a class whose shapes say them, of one pass forward; 0: of none such.
+// The FLOPs of a forward, from the shapes of a matrix product or an attention; 0 for other ops.
 double flops_by_shapes(const Op& op, const LocalDims& dims) {
   const auto size = [&](Dim dim) { return static_cast<double>(dims.at(dim).size); };
   if (op.op_class() == OpClass::matrix_product)
     return 2 * static_cast<double>(dims.count(op.space()));
   if (op.op_class() != OpClass::attention || op.inputs.size() < 3) return 0;
   const Dims &q = op.inputs.at(0).dims, &k = op.inputs.at(1).dims, &v = op.inputs.at(2).dims;
-  // An op of a plugin may have its operands in another form.
+  // An attention of a plugin may have operands with other dims.
   if (std::min({q.size(), k.size(), v.size()}) < 4) return 0;
   return 2 * size(q.at(0)) * size(q.at(1)) * size(q.at(2)) * size(k.at(1)) *
          (size(q.at(3)) + size(v.at(3)));
@@ -154,7 +154,7 @@ Cost cost_of(const Op& op, Piece piece, const LocalDims& dims, int element) {
   if (cost.flops > 0) return cost;
   const double forward = flops_by_shapes(op, dims);
   cost.flops = piece == Piece::backward ? 2 * forward : forward;
-  // Backward of an attention makes the scores again.
+  // Backward of an attention computes the scores again.
   const bool again = op.op_class() == OpClass::attention && piece == Piece::backward;
   cost.executed = std::max(cost.executed, (again ? 1.25 : 1) * cost.flops);
   return cost;

@@ -1,4 +1,4 @@
-// Parts layers among virtual stages by what they cost.
+// Distributes layers over virtual stages by their costs.
 #include "meshwright/stage_balance.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace mw {
 namespace {
 
-constexpr int element = 4;  // bytes
+constexpr int element = 4;  // bytes of a real
 
 double declared_seconds(const Graph& graph, int index) {
   const Op& op = graph.ops()[index];
@@ -30,7 +30,7 @@ double declared_seconds(const Graph& graph, int index) {
   return seconds;
 }
 
-// The highest cost, then the sum of squares: what is to be low.
+// How bad a distribution is: the highest cost of a stage, and then the sum of the squares of costs.
 std::pair<double, double> badness(const std::vector<double>& costs) {
   return {*std::max_element(costs.begin(), costs.end()),
           std::inner_product(costs.begin(), costs.end(), costs.begin(), 0.0)};

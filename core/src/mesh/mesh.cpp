@@ -15,7 +15,7 @@ namespace mw {
 
 namespace {
 
-// "dp 2 x tp 4", without the axes that borrow ranks.
+// The axes as text, "dp 2 x tp 4", without the axes that borrow ranks.
 std::string product(const std::vector<Axis>& axes) {
   std::string text;
   for (const Axis& a : axes) {
@@ -24,7 +24,7 @@ std::string product(const std::vector<Axis>& axes) {
   return text;
 }
 
-// The divisors of `size`; where they are many, those around `value`.
+// The divisors of `size`; if there are many, only those around `value`.
 std::vector<int> near_divisors(int size, int value) {
   std::vector<int> all;
   for (std::int64_t d : divisors(size)) all.push_back(static_cast<int>(d));
@@ -59,7 +59,7 @@ const std::vector<std::string>& names_of_roles() {
 
 Mesh::Mesh(const std::vector<OwnAxis>& axes) {
   Problems problems;
-  double ranks = 1;  // no product of ints overflows it
+  double ranks = 1;  // a double, which no product of ints overflows
   for (const auto& [name, ways, role] : axes) {
     if (ways < 1) {
       problems.add(Stage::plan, "axis.ways", "", fmt::format("axis {} has {} ways", name, ways),
@@ -145,10 +145,10 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
   if (has(name))
     throw Error(Stage::plan, "axis.twice", "", fmt::format("two axes are named {}", name));
   std::vector<int> lenders = this->lenders(from);
-  // Each gives what it has in common with what is still missing. That finds a way if there is one:
-  // of each prime the first lenders give as often as they can.
+  // Each atom lends its greatest common divisor with the factor that is still missing. This finds a
+  // solution if there is one, since the first atoms lend as many factors of each prime as they can.
   int left = ways;
-  std::vector<int> lent;  // inner ways of each lender's atom
+  std::vector<int> lent;  // the ways that each atom lends, innermost
   for (int atom : lenders) {
     lent.push_back(std::gcd(atoms_[atom].ways, left));
     left /= lent.back();
@@ -176,7 +176,7 @@ void Mesh::borrow(const std::string& name, int ways, const std::vector<std::stri
   }
   std::sort(taken.begin(), taken.end());
   axes_.push_back({name, ways, taken, true, role});
-  for (const Axis& a : axes_) {  // name the atoms after the axis they are, or its parts
+  for (const Axis& a : axes_) {  // names the atoms "dp", or "dp.0", "dp.1" if the axis has several
     if (a.borrowed) continue;
     for (std::size_t i = 0; i < a.atoms.size(); ++i) {
       atoms_[a.atoms[i]].name = a.atoms.size() == 1 ? a.name : fmt::format("{}.{}", a.name, i);

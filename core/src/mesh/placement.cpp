@@ -1,5 +1,5 @@
-// Names of tensor dims, placements as text, and which range of a dim a rank holds under a
-// layout.
+// Interns the names of dims, writes placements as text, and computes the range of a dim that a rank
+// holds under a layout.
 #include "meshwright/placement.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ struct Names {
   std::shared_mutex mutex;
   std::deque<std::string> list{""};
   std::unordered_map<std::string, std::uint16_t> ids;
-  // By id, for those who ask without the lock.
+  // The names by id, for readers without the lock.
   std::array<std::atomic<const std::string*>, 1 << 16> by_id{};
   Names() { by_id[0] = &list.front(); }
 };
@@ -45,7 +45,8 @@ std::uint16_t intern(const std::string& name) {
   return place->second;
 }
 
-// Most names are literals, which a thread asks for again and again by their address.
+// As above, with a cache by address for each thread: most names are string literals, which are
+// looked up again and again.
 std::uint16_t intern(const char* name) {
   struct Known {
     const char* at = nullptr;
@@ -53,7 +54,7 @@ std::uint16_t intern(const char* name) {
   };
   static thread_local std::array<Known, 256> recent;
   Known& known = recent[(reinterpret_cast<std::uintptr_t>(name) >> 2) % recent.size()];
-  // Another text may lie there by now.
+  // The name must be compared too, since the memory at the address may have changed.
   if (known.at == name && *names().by_id[known.id].load() == name) return known.id;
   known = {name, intern(std::string(name))};
   return known.id;

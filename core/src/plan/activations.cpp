@@ -1,4 +1,4 @@
-// Resolves policies over activations: which ops of a graph they take.
+// Resolves recompute and offload policies to the ops of a graph that they choose.
 #include "meshwright/engine/activations.h"
 
 #include <fmt/format.h>

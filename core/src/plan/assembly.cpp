@@ -1,5 +1,5 @@
-// What the builders of forward and backward share: new slots, names of segments, and the
-// segments that transfer between stages.
+// Helpers that the builders of forward and backward segments share: new slots, redistributions, and
+// the segments that transfer between stages.
 #include "plan/assembly.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,8 @@ Instruction transfer(const Assembly& assembly, int crossing, bool gradient, Move
                      Code code, int slot, int pending) {
   const Crossing& c = assembly.partition.crossings[crossing];
   const bool sends = kind == Move::Kind::send;
-  const bool to_later = sends != gradient;  // activations go up, gradients come down
+  // activations go to later virtual stages, gradients to earlier ones
+  const bool to_later = sends != gradient;
   Instruction i;
   i.code = code;
   i.move.kind = kind;

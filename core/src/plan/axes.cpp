@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::size_t longest_name = 64;
 
-// "world" is all ranks, "none" no axis; roles stand for the axes that have them.
+// Names that no axis may have: "world" means all ranks, "none" no axis, and a role ("data") the
+// axes that have it.
 const std::vector<std::string>& taken_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list = {"world", "none"};
@@ -153,12 +154,13 @@ class Asker {
   Problems& problems_;
   std::vector<WrongWays>& wrong_;
   std::vector<OwnAxis> own_;
-  std::vector<Speaker> askers_;  // of own_, each once
+  std::vector<Speaker> askers_;  // the strategies that asked for own_
   std::vector<std::pair<AxisRequest, Speaker>> borrowed_;
   std::map<std::string, Speaker> asked_;
 };
 
-// An entry without an axis of its own (sp() on tp's ranks) clashes with no other.
+// Refuses an entry that repeats an earlier one and has no axis (sp() on tp's ranks). Axes that are
+// asked for twice are refused already.
 void refuse_doubles(const std::vector<StrategyChoice>& strategies, Problems& problems) {
   for (std::size_t i = 0; i < strategies.size(); ++i) {
     const StrategyChoice& again = strategies[i];
@@ -177,9 +179,10 @@ void refuse_doubles(const std::vector<StrategyChoice>& strategies, Problems& pro
   }
 }
 
-constexpr std::size_t most_tried = 4;  // in each direction
+// numbers of ways that are tried in each direction
+constexpr std::size_t most_tried = 4;
 
-// What a problem is and where: its words hold numbers, which another trial changes.
+// A problem's code and key, which stay in another trial; numbers in its message may not.
 using Fault = std::pair<std::string, std::string>;
 Fault fault_of(const Problem& problem) {
   return {problem.code, problem.key};
@@ -197,8 +200,8 @@ class Trial {
     return choice != nullptr && choice->with_ways;
   }
 
-  // Whether the plan with so many ways has no problem but others that it has anyway. Where the mesh
-  // cannot be made, those are what it has with one way.
+  // Whether this number of ways mends the problem and brings no new one. Where the mesh could not
+  // be made (WrongWays::all), problems that the plan has with one way are not new.
   bool accepts(const WrongWays& wrong, int ways) const {
     const std::optional<Problems> found = problems_with(wrong.strategy, ways);
     if (!found) return false;
@@ -217,7 +220,7 @@ class Trial {
   }
 
  private:
-  // Nothing if the strategy does not take so many.
+  // Nothing if the strategy does not allow this number of ways.
   std::optional<Problems> problems_with(const std::string& strategy, int ways) const {
     PlanRequest request = request_;
     request.placements_only = true;
@@ -309,7 +312,7 @@ void try_nearest(const PlanRequest& request, const std::vector<WrongWays>& wrong
     for (std::vector<int>* near : {&left.below, &left.above}) {
       bool found = false;
       std::erase_if(*near, [&](int ways) {
-        if (found && !left.all) return false;  // the hint names the first
+        if (found && !left.all) return false;  // the hint names the first alone
         const bool taken = trial.accepts(about, ways);
         found = found || taken;
         return !taken;
@@ -343,7 +346,7 @@ bool has_dim(const Graph& graph, Dim dim) {
 }
 
 std::string dims_there_are(const Graph& graph, Dim wanted) {
-  std::set<std::string> names;  // by name: a Dim's own order is that of a process
+  std::set<std::string> names;  // a Dim's own order differs between processes
   for (const Op& op : graph.ops()) {
     for (Dim dim : op.space()) {
       if (!contains(op.whole, dim)) names.insert(dim.name());

@@ -71,7 +71,7 @@ class Backward {
     code_.push_back(std::move(seed));
   }
 
-  // The gradients of what later virtual stages read.
+  // Takes in the gradients of values that later virtual stages read.
   void arrive() {
     const auto& crossings = assembly_.partition.crossings;
     for (std::size_t i = 0; i < crossings.size(); ++i) {
@@ -100,7 +100,7 @@ class Backward {
     }
   }
 
-  // The same of what this one reads of earlier ones.
+  // Passes on the gradients of values that earlier virtual stages have made.
   void leave() {
     const auto& crossings = assembly_.partition.crossings;
     for (std::size_t i = 0; i < crossings.size(); ++i) {
@@ -118,7 +118,7 @@ class Backward {
                                        boundary.leaving, boundary.sending));
         }
       }
-      // The other virtual stage of this rank may add to it.
+      // The earlier virtual stage, which this rank holds too, may add to the gradient.
       if (assembly_.local(c)) claim(gradient);
       code_.push_back(alias(program_, gradient, boundary.leaving, "backward"));
       if (!assembly_.local(c)) {
@@ -162,7 +162,7 @@ class Backward {
     return add_slot(program_, std::move(slot));
   }
 
-  // Makes `gradient` one that may be added to.
+  // Copies the gradient if it shares a slot, so that it may be added to.
   void claim(int& gradient) {
     if (sole(gradient)) return;
     Instruction copy;
@@ -186,8 +186,9 @@ class Backward {
     disown(contribution);
   }
 
-  // A view's gradient is complete: bring it to where the value's must end. What the wgrads of a
-  // split backward made of a parameter's is brought there with them, apart from what others made.
+  // Redistributes a view's complete gradient and adds it to the value's gradient. For a parameter,
+  // the part that the wgrads of a split backward made goes there in their segment, apart from the
+  // rest.
   void view(int index) {
     const View& view = derived_.views[index];
     const int parameter = parameter_of_[view.value];
@@ -215,8 +216,8 @@ class Backward {
     }
   }
 
-  // A parameter used in another layout than it is stored in: its gradient is redistributed at once,
-  // but for the sums that are left to the bucket's reduction.
+  // Adds a view's gradient to its parameter's. If their layouts differ, it is redistributed at
+  // once, except for sums that are left to the bucket's reduction.
   void into_parameter(const View& view, int gradient, const ProgramParameter& parameter,
                       std::vector<Instruction>& code) {
     Layout target = gradient_layout(parameter.stored);
@@ -332,7 +333,7 @@ class Backward {
     Few<bool, 8> accumulate;
     std::vector<std::vector<int>> contributing;
   };
-  // Where the gradient of operand `i` goes.
+  // Adds to `made` the slot that takes the gradient of operand `i` of the op.
   void gradient_of(int index, std::size_t i, Piece piece, Gradients& made) {
     const int view_index = derived_.view_of[index][i];
     const View& view = derived_.views[view_index];
@@ -362,9 +363,10 @@ class Backward {
   const std::vector<int>& parameter_of_;
   const bool split_;
   std::vector<int> value_grad_, view_grad_;
-  std::vector<int> later_grad_;  // of views of parameters, made by the wgrads of a split backward
-  std::vector<int> owners_;      // by root slot
-  std::unordered_set<int> pinned_;  // roots that wgrad reads later
+  // by view: slot of a parameter's gradient that wgrads of a split backward make
+  std::vector<int> later_grad_;
+  std::vector<int> owners_;         // by root slot: how many gradients share its storage
+  std::unordered_set<int> pinned_;  // root slots that the wgrad segment reads later
   std::vector<Instruction> code_, later_;
 };
 

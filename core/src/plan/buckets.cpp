@@ -1,5 +1,5 @@
-// Splits buckets of parameters, by size or by layer, in the order in which backward completes
-// their gradients.
+// Splits buckets by segment and layer, makes their flat slots, and makes the instructions that
+// reduce, gather and await them.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -26,7 +26,7 @@ std::map<int, std::set<int>> writers_of(const Program& program) {
   return writers;
 }
 
-// The layer of a value's last use.
+// For each value of the graph, the layer of the last op that reads it.
 std::vector<int> layers_of(const Graph& graph) {
   std::vector<int> layer(graph.values().size(), 0);
   for (const Op& op : graph.ops()) {
@@ -88,7 +88,7 @@ class Flattener {
   }
 
  private:
-  // What the optimizer keeps, and what a step of matrices that lie in shards makes.
+  // Adds the slots of what the optimizer keeps, and of the directions of sharded matrices.
   void optimizer(const Layout& shard) {
     FlatSlots& flat = b_.flat;
     const Dtype dtype = program_.optimizer_dtype;
@@ -175,7 +175,7 @@ Instruction between(const Program& program, int bucket, Code code, Serves serves
   return i;
 }
 
-// A collective from one flat slot to another, begun; what awaits it differs in its code alone.
+// The start of a collective from one flat slot to another. Its wait differs in the code alone.
 Instruction flat_move(const Program& program, int bucket, Move::Kind kind, const RankSet& ranks,
                       Serves serves, int pending, int from, int to, const char* phase) {
   Instruction i = between(program, bucket, Code::start, serves, from, to, phase);
@@ -210,7 +210,7 @@ Instruction reduction(const Program& program, int bucket) {
                    flat.arriving >= 0 ? flat.arriving : flat.reduced, reducing);
 }
 
-// The reduction of a bucket's gradients where they lie already as shards, which are summed there.
+// The all-reduce of gradients that are kept as shards, over the ranks that have the same shard.
 Instruction shard_reduction(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
   const int sum = b.flat.cast >= 0 ? b.flat.arriving : b.flat.reduced;
@@ -223,7 +223,7 @@ Instruction awaited(Instruction start) {
   return start;
 }
 
-// Lets go of a slot that comes and goes.
+// Has the instruction release the slot if it is transient.
 void let_go(const Program& program, Instruction& i, int slot) {
   if (program.slots[slot].transient) i.release.push_back(slot);
 }
@@ -234,7 +234,8 @@ Instruction emptied(const Program& program, int bucket, Code code, int from, int
   return i;
 }
 
-// Settles what is to be summed, casts it where it is summed in another dtype, and begins.
+// Settles the gradients, casts them where they are summed in another dtype, and starts the
+// reduction.
 std::vector<Instruction> begun(const Program& program, int from, const Instruction& start) {
   std::vector<Instruction> code;
   const std::vector<int> sums = sums_of(program, start.bucket);
@@ -246,8 +247,8 @@ std::vector<Instruction> begun(const Program& program, int from, const Instructi
   return code;
 }
 
-// Where a bucket is reduced again and again, all ranks hold the sum so far: one keeps it, so that
-// the next reduction counts it once.
+// Begins a new sum in a bucket that is reduced in every microbatch. All ranks hold the sum so far:
+// one keeps it, so that the next reduction counts it once.
 Instruction begun_anew(const Program& program, int bucket) {
   Instruction i = of_bucket(Code::begin_sum, bucket, program, Serves::gradients, reducing);
   i.outputs = {program.buckets[bucket].flat.gradients};
@@ -255,7 +256,8 @@ Instruction begun_anew(const Program& program, int bucket) {
   return i;
 }
 
-// Awaits the sum and brings it to where it is kept: cast back first, or while it is copied.
+// Awaits a reduction and brings the sum to where it is kept. A cast to the gradients' dtype comes
+// first, or is part of the copy.
 std::vector<Instruction> ended(const Program& program, const Instruction& start, int cast_back,
                                bool adds) {
   std::vector<Instruction> code{awaited(start)};
@@ -298,7 +300,8 @@ void split_buckets(Program& program, bool by_layer) {
   const std::vector<int> layer = layers_of(*program.graph);
   std::vector<Bucket> split;
   for (const Bucket& bucket : program.buckets) {
-    if (!bucket.stages.empty()) {  // stages must split it alike, whatever they write
+    // stages that share a bucket must split it alike, whatever each writes
+    if (!bucket.stages.empty()) {
       split.push_back(bucket);
       continue;
     }

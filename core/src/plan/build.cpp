@@ -12,8 +12,8 @@
 namespace mw {
 namespace {
 
-// A parameter that several stages use is replicated along their axis, whose cut of the layers it
-// lacks: each stage leaves a part of its gradient, as everywhere where a cut dim is contracted.
+// The placements in which a parameter that several stages use is replicated along the stage axis:
+// each stage leaves a partial sum of its gradient.
 Derived with_shared(const Derived& derived, const Partition& partition) {
   Derived amended = derived;
   for (View& view : amended.views) {
@@ -24,7 +24,8 @@ Derived with_shared(const Derived& derived, const Partition& partition) {
   return amended;
 }
 
-// The gradient accumulates Partial, over all microbatches, wherever some use leaves it so.
+// The gradient accumulates as Partial, over all microbatches, on each atom where some use leaves it
+// so.
 void add_parameter(Assembly& assembly, Program& program, int value,
                    const std::vector<const View*>& views) {
   ProgramParameter parameter;
@@ -81,8 +82,8 @@ void add_parameters(Assembly& assembly) {
   }
 }
 
-// One bucket for each set (axes to reduce over, axes that shard, stages that hold them, kind of
-// update): their parameters can share flat tensors, one collective,
+// Makes one bucket for each set of axes to reduce over, axes that shard, stages that hold the
+// parameters, and kind of update. The parameters of a bucket can share flat tensors, one collective
 // and one share of the gradient norm.
 void make_buckets(Program& program, const Partition& partition) {
   using Key = std::tuple<bool, bool, std::vector<int>, std::vector<int>, std::vector<int>>;
@@ -148,7 +149,8 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
     program.token_permutation = options.order;
     program.imbalance = options.imbalance;
   }
-  std::optional<Derived> amended;  // placements of a large model are not copied for nothing
+  // empty unless needed: placements of a large model are slow to copy
+  std::optional<Derived> amended;
   if (!partition.shared.empty()) amended = with_shared(derived, partition);
   Assembly assembly{*graph, amended ? *amended : derived, partition, programs, {}, {}, {}};
   assembly.parameter_of.assign(programs.size(), std::vector<int>(graph->values().size(), -1));

@@ -1,4 +1,5 @@
-// From placements to programs: forward and backward segments over slots.
+// The steps from placements to finished programs: segments, edits of them, timelines, the step's
+// end.
 #pragma once
 
 #include <functional>
@@ -43,7 +44,7 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
 // transfers of one stream in theirs, which a pass may choose (order_before).
 bool depends(const Program& program, const Instruction& first, const Instruction& second);
 
-// Numbers the buckets.
+// Names buckets by number, and those of several stages by their first parameter.
 void name_buckets(Program& program);
 Instruction of_bucket(Code code, int bucket, const Program& program, Serves serves,
                       const char* phase);
@@ -51,26 +52,27 @@ Instruction of_bucket(Code code, int bucket, const Program& program, Serves serv
 // The flat slots in which a bucket's gradients are summed over a step: the whole gradients, and
 // what is kept of their sum where that is no view of them.
 std::vector<int> sums_of(const Program& program, int bucket);
-// Settles one of these (Code::settle).
+// Settles one of the bucket's sums (Code::settle).
 Instruction settled(const Program& program, int bucket, int slot);
 
-// What begins, and what awaits, the sum of what remains to be summed of a bucket's shards.
+// Begin, and await, the sum of a bucket's gradient shards over the ranks with the same shard.
 std::vector<Instruction> begin_shard_reduction(const Program& program, int bucket);
 std::vector<Instruction> end_shard_reduction(const Program& program, int bucket);
-// The all-gather of a bucket's directions, awaited.
+// The instructions of the all-gather of a bucket's directions: start and wait.
 std::vector<Instruction> gather_directions(const Program& program, int bucket);
 
 // Computes the ops that the rules take in slices, stage by stage: repeats their instructions for
-// each slice (Program::slicing). Returns the ops of which backward makes again what a slice has
-// inside. Adds a problem for a rule that takes no op, for ops that two rules take, for slices that
-// do not divide, and for ops that cannot be sliced so. To be called first after build().
+// each slice (Program::slicing). Returns, by op, whether backward recomputes what the op makes
+// within a slice. Adds a problem for a rule that takes no op, for ops that two rules take, for
+// slices that do not divide, and for ops that cannot be sliced so. To be called first after
+// build().
 std::vector<bool> slice_ops(std::vector<Program>& programs, const std::vector<SliceRule>& rules,
                             Problems& problems);
 
-// Copies forward's instructions, under the phase "recompute", into each backward segment, before
-// the first that reads what a block of layers makes again; what only these copies replace is no
-// longer kept. What several blocks read, or an op that is not of the set makes, is kept. To be
-// called before buckets, passes and completion.
+// Recomputes activations: copies forward's instructions, under the phase "recompute", into each
+// backward segment, before the first instruction that reads what they make. Backward reads the
+// copies' slots, so that forward's are not kept. What several blocks of layers read, or an op
+// outside of the set makes, is kept. To be called before buckets, passes and completion.
 void recompute(Program& program, const RecomputeSet& set);
 
 // What is offloaded of one microbatch, on the stage's first rank.
@@ -79,25 +81,25 @@ struct Offloaded {
   std::int64_t bytes = 0;
 };
 
-// Each tensor that a virtual stage's forward makes or receives, and that the backward of an op of
-// the set reads (or what recompute makes again for it): copied to the host after forward's last use
-// (Code::copy), and back once in each of "backward", "dgrad" and "wgrad" that reads it, as the
-// layer of its first reader begins there, or `prefetch` layers earlier. Lifetimes release the rest.
-// Parameters, their views, data and what another virtual stage uses too stay. To be called after
-// recompute, before buckets, passes and completion.
+// Offloads each tensor that a virtual stage's forward makes or receives, and that the backward of
+// an op of the set reads (or the op's recomputation). It is copied to the host after forward's last
+// use (Code::copy), and back once in each of "backward", "dgrad" and "wgrad" that reads it, as the
+// layer of its first reader begins there, or `prefetch` layers earlier. note_releases() then
+// releases the slots on the device. Parameters, their views, data and what another virtual stage
+// uses too stay. To be called after recompute, before buckets, passes and completion.
 Offloaded offload_activations(Program& program, const OffloadSet& set);
 
-// Each stage's timeline: the schedule's actions, with sends, receives and their waits placed
-// between them. A receive is begun one action ahead; a send's wait
-// stands where something that came back shows that the receive has begun, so that it never blocks;
-// if nothing comes back (the last gradients), at the end.
+// Lays each stage's timeline: the schedule's actions, with sends, receives and their waits placed
+// between them. A receive is begun one action ahead; a send's wait stands where something that came
+// back shows that the receive has begun, so that it never blocks; if nothing comes back (the last
+// gradients), at the end.
 void add_timelines(std::vector<Program>& programs, const Partition& partition,
                    const Schedule& schedule);
-// Each stage begins its receives from another one in the order in which that one sends, however
-// passes and weaves have ordered the sends.
+// Has each stage begin its receives from another stage in the order in which that stage sends,
+// however passes and weaves have ordered the sends.
 void order_receives(std::vector<Program>& programs);
-// The segments that no run of the timeline needs. After the passes: what these decide about buckets
-// is for whatever schedule a step may have.
+// Drops the segments that no run of the timeline needs. To be called after the passes, as what they
+// decide about buckets is for whatever schedule a step may have.
 void drop_unused(Program& program);
 
 // Sets ProgramParameter::stacked and rows of the weights of linears and experts in transformer
@@ -119,11 +121,13 @@ std::vector<Instruction> update_on_host(const Program& program, int bucket);
 // them back. There are none where the bucket is updated where it lies.
 std::vector<Instruction> bring_to_device(const Program& program, int bucket);
 
-// The instructions of each segment that begin or await something of a bucket. What follows the
-// reductions through the timeline looks at these alone: it runs a segment for every microbatch.
+// By segment: the indices of the instructions that begin or await a transfer of a bucket. Whoever
+// follows reductions through the timeline looks at these alone, as a segment comes up for every
+// microbatch.
 std::vector<std::vector<int>> transfers_of_buckets(const Program& program);
-// The last run of the timeline that awaits each bucket's reduction, and the instruction after those
-// that bring the sum to where it is kept; a bucket is left out whose last reduction none awaits.
+// By bucket: the last run of the timeline that awaits its reduction, and the index of the
+// instruction after those that bring the sum to where it is kept. A bucket whose last reduction no
+// run awaits is left out.
 std::map<int, std::pair<int, int>> last_sums(const Program& program);
 // Places the copies of reduced gradients to host memory, each in the run that has its bucket's sum
 // for the last time, right after that. Returns the buckets whose gradients are copied so; those of
@@ -131,12 +135,13 @@ std::map<int, std::pair<int, int>> last_sums(const Program& program);
 std::set<int> place_gradient_copies(Program& program);
 // Has the forward await the parameters that the step before has updated, each bucket's before their
 // first use, and make there the updates that the step before has left to it, each one bucket ahead
-// of that use. Returns the buckets in the order in which they are to be updated: by that use, so
-// that what is needed first is gathered first, and then those that no forward awaits.
+// of that use. Returns the buckets in the order in which they are to be updated: by their
+// parameters' first use, so that what is needed first is gathered first, and then those that no
+// forward awaits.
 std::vector<int> place_updates(Program& program);
 
-// Run a pass, what it does once all passes have run, and what it does at last; throw Error if it
-// changes more than it says (Pass::changes).
+// Call Pass::run, Pass::finish and Pass::rearrange. Throw Error if the pass changes more than it
+// declares (Pass::changes).
 void run_held(const Pass& pass, Program& program);
 void finish_held(const Pass& pass, Program& program);
 void rearrange_held(const Pass& pass, Program& program);
@@ -146,16 +151,16 @@ void rearrange_held(const Pass& pass, Program& program);
 // each instruction which slots it releases.
 void complete(Program& program, const std::vector<Pass>& passes);
 
-// Who interleaves joined works, and for whom (weave.h). `weave` may be null: they run one after the
-// other. `seconds`: PlanRequest::seconds.
+// The weave that interleaves joined works (weave.h), and the strategy that brings it. `weave` may
+// be null: the works run one after the other. `seconds`: PlanRequest::seconds.
 struct WeaveBy {
   const Weave* weave = nullptr;
   std::function<std::function<double(const Instruction&)>(const Program&)> seconds;
   std::string strategy, place;
 };
-// Makes one run of a braid of the runs that the timeline joins. To be called last: a braid has what
-// its lanes' segments have then. These stay among the program's, for whoever asks for one by name.
-// Throws Error (plan) where the weave's order is none.
+// Replaces the runs that the timeline joins by one run of a braid. To be called last: a braid
+// copies what its lanes' segments have then. The segments stay in the program, for whoever asks for
+// one by name. Throws Error (plan) where the weave's order is not valid.
 void weave(Program& program, const WeaveBy& by);
 // Replaces each run of a braid by runs of its lanes, one after the other.
 void unweave(Program& program);
@@ -163,8 +168,8 @@ void unweave(Program& program);
 // Derives placements from a draft's rules, parts the layers, builds a program for each stage, makes
 // the schedule (again, with what its works take, where it wants that or a memory limit), lays the
 // programs along it and runs the draft's passes. Needs the plan's request, mesh, graph and
-// microbatches; sets its programs and schedule. Adds problems (plan) instead where something does
-// not go, and to `wrong` what they are of.
+// microbatches; sets its programs and schedule. Adds problems (plan) instead where something is
+// wrong, and to `wrong` those that other ways may mend.
 void make_programs(Plan& plan, Draft& draft, Problems& problems, std::vector<WrongWays>& wrong);
 
 }  // namespace mw

@@ -12,13 +12,12 @@
 namespace mw {
 namespace {
 
-// How far a program's runs have come with reductions when its timeline is over; each list is of
-// buckets.
+// The buckets whose reductions a program's timeline has begun or awaited by its end.
 struct Begun {
-  std::vector<int>
-      underway;        // whose reductions no run has awaited, in the order in which they began
-  std::set<int> over;  // whose reductions a run has awaited
-  std::set<int> shards_underway;  // whose shards a run has begun to sum over groups of ranks
+  std::vector<int> underway;  // begun and not awaited, in the order of their starts
+  std::set<int> over;         // awaited by a run
+  // whose gradient shards a run has begun to sum over groups of ranks
+  std::set<int> shards_underway;
 };
 
 Begun begun_by_runs(const Program& program) {
@@ -45,8 +44,8 @@ Begun begun_by_runs(const Program& program) {
 // which all ranks meet, the optimizer.
 class Finish {
  public:
-  // `updates`: the buckets in the order in which they are updated. `copied`: those whose gradients
-  // a run has copied to host memory.
+  // `updates`: the buckets in the order in which they are updated. `copied`: the buckets whose
+  // gradients a run has copied to host memory.
   Finish(Program& program, std::vector<int> updates, std::set<int> copied)
       : program_(program),
         begun_(begun_by_runs(program)),
@@ -95,7 +94,7 @@ class Finish {
 
  private:
   void update(const std::vector<int>& buckets) {
-    // What comes to the device for its update is on its way while the bucket before is updated.
+    // A bucket's states travel to the device while the bucket before it is updated.
     if (!buckets.empty()) append(bring_to_device(program_, buckets.front()));
     for (std::size_t n = 0; n < buckets.size(); ++n) {
       if (n + 1 < buckets.size()) append(bring_to_device(program_, buckets[n + 1]));
@@ -110,8 +109,9 @@ class Finish {
     }
   }
 
-  // Updates in host memory that wait for no totals: in the order in which their gradients come
-  // there. The host, which is ahead of the device, makes them while that is still in the backward.
+  // Updates the buckets in host memory that wait for no totals, in the order in which their
+  // gradients arrive there. The host runs ahead of the device and updates them while the device is
+  // still in the backward.
   void update_on_host_first() {
     std::vector<int> arrived;
     for (const SegmentRun& run : program_.timeline) {
@@ -132,7 +132,7 @@ class Finish {
     for (Instruction& i : code) code_.push_back(std::move(i));
   }
 
-  // What no run has reduced, and what a run has begun to.
+  // Reduces what no run has reduced, and awaits what runs have begun to reduce.
   void reduce() {
     const auto keeps_shards = [](const Bucket& b) {
       return b.sharded_state >= ShardedState::gradients;
@@ -160,8 +160,8 @@ class Finish {
     for (const int b : shards) append(end_shard_reduction(program_, b));
   }
 
-  // One more quantity of the totals, of which ranks along these atoms hold parts, or parts of a
-  // sum: along all others they hold it alike.
+  // Adds a slot to the totals. Ranks along `atoms` hold parts of it, or parts of a sum. Along all
+  // other atoms they hold it alike, and one of them counts it.
   void count(Instruction& totals, int slot, const std::vector<int>& atoms) const {
     totals.inputs.push_back(slot);
     std::vector<int>& alike = totals.contributing.emplace_back();
@@ -175,7 +175,7 @@ class Finish {
     atoms.insert(atoms.end(), bucket.shard_atoms.begin(), bucket.shard_atoms.end());
     return atoms;
   }
-  // Where any of the stage's losses is a sum over ranks.
+  // The atoms along which any of the stage's losses is a sum over ranks.
   std::vector<int> losses() const {
     std::vector<int> atoms;
     for (const Segment& segment : program_.segments) {
@@ -190,7 +190,7 @@ class Finish {
     return atoms;
   }
 
-  // What neither a reduction nor a copy to host memory has settled.
+  // Settles the bucket's sums that neither a reduction nor a copy to host memory has settled.
   void settle_sums(int bucket) {
     const Bucket& b = program_.buckets[bucket];
     if (b.flat.shard_reduction >= 0 || b.updated_on_host()) return;
@@ -231,11 +231,11 @@ class Finish {
   std::vector<int> updates_;
   const std::set<int> copied_;
   std::vector<Instruction> code_;
-  std::vector<int> kept_;  // what ends with the step
+  std::vector<int> kept_;  // slots of gathered parameters that are released at the step's end
 };
 
-// The starts of reductions after these instructions of a segment: each the instruction's index and
-// the bucket; of several after one, the last bucket first.
+// Insertions that start reductions in a segment. `starts`: the index of the instruction to follow,
+// and the bucket. Where several follow one instruction, the last bucket starts first.
 Insertions started_after(const Program& program, std::vector<std::pair<int, int>> starts) {
   std::sort(starts.begin(), starts.end(), [](const auto& a, const auto& b) {
     return std::pair{a.first, -a.second} < std::pair{b.first, -b.second};
@@ -243,7 +243,7 @@ Insertions started_after(const Program& program, std::vector<std::pair<int, int>
   Insertions begun;
   int before = -1;
   for (const auto& [after, bucket] : starts) {
-    // A sum that goes on to host memory is awaited as the next one begins.
+    // A reduction whose sum goes on to host memory is awaited right before the next one begins.
     if (before >= 0) begun.before(after + 1, end_reduction(program, before));
     begun.before(after + 1, begin_reduction(program, bucket));
     const Bucket& b = program.buckets[bucket];
@@ -254,14 +254,14 @@ Insertions started_after(const Program& program, std::vector<std::pair<int, int>
 }
 
 // Puts the starts of overlapped reductions into the timeline's runs that make their gradients
-// whole. A run with reductions gets a segment of its own:
-// each stands right after the last gradient of its bucket.
+// whole. A run with reductions gets a segment of its own: each start stands right after the last
+// gradient of its bucket.
 void place_reductions(Program& program) {
   if (std::none_of(program.buckets.begin(), program.buckets.end(),
                    [](const Bucket& b) { return b.overlap; }))
     return;
   const auto ready = gradients_ready(program);
-  std::map<int, std::vector<std::pair<int, int>>> starts;  // run -> after which instruction, bucket
+  std::map<int, std::vector<std::pair<int, int>>> starts;  // run -> (instruction to follow, bucket)
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     if (!program.buckets[b].overlap || program.buckets[b].reduce_per_microbatch) continue;
     std::pair<int, int> last{-1, -1};
@@ -279,12 +279,12 @@ void place_reductions(Program& program) {
   }
 }
 
-// Where gradients are kept as shards by several groups of ranks, begins to sum each bucket's over
-// the groups as soon as the last microbatch's sum is there. A bucket whose sum no run awaits, as it
-// goes on beside all that is left of backward, has this at the end of the step; so has one that
-// several stages share, as they come to it at different times.
+// Where several groups of ranks keep the same gradient shards, begins to sum each bucket's shards
+// over the groups as soon as the last microbatch's sum is there. This is left to the end of the
+// step for a bucket whose reduction no run awaits, and for one that several stages share, as they
+// reach it at different times.
 void place_shard_reductions(Program& program) {
-  std::map<int, Insertions> begun;  // by run
+  std::map<int, Insertions> begun;  // by run of the timeline
   const auto goes_on = [](const Bucket& b) {
     return !b.shard_atoms.empty() && b.flat.shard_reduction >= 0 && b.stages.empty();
   };
@@ -299,8 +299,8 @@ void place_shard_reductions(Program& program) {
   }
 }
 
-// Reductions of buckets that every run which adds to them reduces: begun after its last gradient,
-// or at the end, and awaited there.
+// Places reductions of buckets that are reduced in every microbatch: begun after a segment's last
+// gradient of the bucket, or at the segment's end, and awaited there.
 void place_each(Program& program) {
   std::map<int, int> bucket_of;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
@@ -314,7 +314,7 @@ void place_each(Program& program) {
     std::sort(written.begin(), written.end(),
               [](const Span& a, const Span& b) { return a.group < b.group; });
     const int end = static_cast<int>(segment.code.size());
-    std::vector<std::pair<int, int>> starts;  // after which instruction, bucket
+    std::vector<std::pair<int, int>> starts;  // (instruction to follow, bucket)
     for (const Span& span : written) {
       starts.emplace_back(program.buckets[span.group].overlap ? span.last : end - 1, span.group);
     }
@@ -326,8 +326,8 @@ void place_each(Program& program) {
   }
 }
 
-// The sums of a step begin in a segment before all others. Those that come and go begin when they
-// are made.
+// Adds the segment, before all others, that begins the sums of the step. A sum in a transient slot
+// begins when the slot is made.
 void begin_sums(Program& program) {
   Instruction begin;
   begin.code = Code::begin_sum;

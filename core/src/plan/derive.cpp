@@ -1,6 +1,6 @@
 // Derives placements from rules: one rule wins each op on each axis, its cut gives the layouts of
-// the op's values, and where two ops need a value otherwise there is a move. What cannot be cut is
-// refused once, however many ops it concerns.
+// the op's values, and where two ops need a value in different layouts there is a move. What cannot
+// be cut is refused once, however many ops it concerns.
 #include "plan/derive.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace mw {
 
 class CutChecks {
  public:
-  // Keeps references to all of them.
+  // Keeps references to all arguments.
   CutChecks(const Graph& graph, const Mesh& mesh, Problems& problems,
             std::vector<WrongWays>& wrong_ways)
       : graph_(graph), mesh_(mesh), problems_(problems), wrong_ways_(wrong_ways) {}
@@ -45,23 +45,24 @@ class CutChecks {
 
 class RuledKinds {
  public:
-  // Keeps references to all of them.
+  // Keeps references to all arguments.
   RuledKinds(const Graph& graph, const std::vector<Rule>& rules,
              const std::vector<RotationRule>& rotations);
 
   struct Held {
-    // The first op of this one's kind for which the same rules hold; itself where there is none.
+    // The first op of the asked op's kind for which the same rules hold; the asked op itself where
+    // there is none before it.
     int first = -1;
-    std::vector<const Rule*> rules;  // over dims of the op that need not be whole
+    std::vector<const Rule*> rules;  // rules that hold, over dims that need not be whole
     std::vector<const RotationRule*> rotations;
   };
-  // Asks each rule that may hold for the op (Rule::where), one after the other. The result is good
+  // Finds the rules that hold for an op, by asking each one (Rule::where). The result is valid
   // until the next call.
   const Held& ask(int op);
 
  private:
   struct Kind {
-    std::vector<const Rule*> rules;  // that hold by the op's dims
+    std::vector<const Rule*> rules;  // rules that the op's dims allow
     bool shared = true;
     std::vector<Held> known;
   };
@@ -95,7 +96,7 @@ void CutChecks::even(const Layout& cut, const Rule& rule) {
   if (fits) return;
   const int own = mesh_.axis(rule.axis).ways;
   const int others = ways == own ? 1 : std::max(1, ways / own);
-  // Where the other axes leave no even parts to cut, they are at fault, and told so.
+  // The other axes leave no even parts to cut: they are at fault and have been refused already.
   if (info->second.even && size % others != 0 && at_fault_.count(rule.dim) > 0) return;
   if (!said_.insert(rule.strategy + "/" + rule.dim.name()).second) return;
   at_fault_.insert(rule.dim);
@@ -119,7 +120,8 @@ RuledKinds::Kind RuledKinds::make(int op) const {
   for (const Rule& rule : rules_) {
     if (contains(space, rule.dim) && !contains(what.whole, rule.dim)) kind.rules.push_back(&rule);
   }
-  // What follows is cut by rules for its own dim, which are asked where it need not be whole.
+  // A follower is cut by rules for its own dim, which `rules` lacks where the op needs that dim
+  // whole.
   kind.shared = std::none_of(what.follows.begin(), what.follows.end(),
                              [&](const auto& pair) { return contains(what.whole, pair.first); });
   return kind;
@@ -239,7 +241,7 @@ class Deriver {
         }
       }
     }
-    std::set<Dim> left;  // followers that an outer atom does not cut: its parts hold no inner one's
+    std::set<Dim> left;  // followers that an outer atom leaves whole: inner atoms may not cut them
     for (std::size_t a = 0; a < winner.size(); ++a) {
       if (winner[a] == nullptr) continue;
       const Dim dim = winner[a]->dim;
@@ -261,13 +263,13 @@ class Deriver {
     for (const RotationRule* rule : held.rotations) rotate(index, *rule);
   }
 
-  // The dim is then cut as its operand lies, so nothing has to be gathered.
+  // Has a dim go round in ring steps, cut as its operand lies, so that nothing has to be gathered.
   void rotate(int index, const RotationRule& rule) {
     const Op& op = graph_.ops()[index];
     if (graph_.traits(index).rotates != rule.dim) return;
     matched_.add(rule);
     Rotation rotation{rule.dim, {}};
-    Dim own;  // what the operand that has it calls it elsewhere: keys are of the seq
+    Dim own;  // the rotating dim as the operand's value names it: "seq" for keys
     for (const Use& use : op.inputs) {
       if (Dim d = in_value(use.dims, graph_.value(use.value).dims, rule.dim); d.valid()) own = d;
     }
@@ -281,7 +283,7 @@ class Deriver {
     if (!rotation.atoms.empty()) result_.rotations[index] = rotation;
   }
 
-  // The dim of `value` that an operand calls `dim`, or none.
+  // The dim of a value with dims `own` that an operand with dims `called` calls `dim`, or none.
   Dim in_value(const Dims& called, const Dims& own, Dim dim) const {
     for (std::size_t i = 0; i < called.size(); ++i) {
       if (called[i] == dim) return own[i];
@@ -289,7 +291,8 @@ class Deriver {
     return {};
   }
 
-  // Nothing of the op is cut there, and an operand that it is linear in is a sum over the ranks.
+  // Whether the op passes a partial sum on: the atom cuts nothing of the op, and an operand that it
+  // is linear in is Partial there.
   bool carries(int op, std::size_t atom) const {
     const Op& node = graph_.ops()[op];
     return !result_.cut[op][atom].is_shard() &&
@@ -310,7 +313,8 @@ class Deriver {
       if (Dim d = in_value(node.output_dims[output], own, dim); d.valid())
         return Placement::shard(d);
     }
-    // Indices are no sums: an op whose indices follow from the whole of a dim says so (Op::whole).
+    // Indices cannot be partial sums: an op whose indices follow from a whole dim says so
+    // (Op::whole).
     if (graph_.value(node.outputs[output]).scalar == Scalar::index) return Placement::replicate();
     return Placement::partial(node.contraction);
   }
@@ -338,7 +342,8 @@ class Deriver {
     }
   }
 
-  // The op that this one is placed like; itself, where its operands' layouts matter too.
+  // The op whose placement this one takes over; the op itself, where its operands' layouts matter
+  // too.
   int first_of(int op) const {
     const auto& inputs = graph_.ops()[op].inputs;
     const bool linear =
@@ -480,9 +485,9 @@ class Deriver {
   CutChecks checks_;
   ViewMoves moves_;
   const Layout replicated_;
-  std::vector<int> first_;                // of each op (RuledKinds)
-  std::vector<std::vector<Need>> needs_;  // of ops that are the first, by input
-  std::vector<Few<int, 2>> by_value_;     // views
+  std::vector<int> first_;                // by op: the first op that it is like (RuledKinds)
+  std::vector<std::vector<Need>> needs_;  // by first op, then by input
+  std::vector<Few<int, 2>> by_value_;     // by value: its views
   std::set<std::string> said_;
 };
 

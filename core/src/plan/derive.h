@@ -17,8 +17,8 @@ namespace mw {
 // forward and one reduction backward.
 struct View {
   int value = -1;
-  Layout need;      // of the operand
-  Layout gradient;  // of the gradient that the ops leave
+  Layout need;      // layout of the operand
+  Layout gradient;  // layout of the gradient that the ops leave
   // Shared by all views of like layouts, and never null.
   using Moves = std::shared_ptr<const std::vector<Move>>;
   Moves forward = none();   // value's layout -> need
@@ -30,7 +30,7 @@ struct View {
 // the plan may not take: the nearest first, below, then above (Problem::hint lists them).
 struct WrongWays {
   std::string strategy;
-  std::size_t problem = 0;  // which of those that were added
+  std::size_t problem = 0;  // index of the problem among those that were added
   std::vector<int> below, above;
   bool all = false;  // the hint lists all that are possible, not the nearest
 };
@@ -41,16 +41,17 @@ struct Derived {
   std::vector<std::vector<int>> view_of;  // for each op and input: index into views
   std::vector<View> views;
   std::vector<Layout> layout;         // for each value: how it lies (parameters: stored)
-  std::map<int, Rotation> rotations;  // of ops
-  std::vector<WrongWays> wrong_ways;  // of problems that were added
+  std::map<int, Rotation> rotations;  // by op, if it runs in ring steps
+  std::vector<WrongWays> wrong_ways;  // problems that other ways may mend
   int placed = 0;  // ops whose placement was worked out; that of like ops was taken over
 };
 
 // The layout in which a value's gradient must end: Shard stays, all else is Replicate.
 Layout gradient_layout(const Layout& value);
 
-// Throws nothing: what is wrong goes to `problems` (dims that do not divide, strategies that claim
-// the same axis of an op with equal right). The result is complete only if none was added.
+// Adds to `problems` what is wrong: dims that do not divide, strategies that claim the same axis of
+// an op with equal right. The result is complete only if none was added. Throws what a rule's
+// `where` throws.
 Derived derive(const Graph& graph, const Mesh& mesh, const std::vector<Rule>& rules,
                const std::vector<StorageRule>& storage, Problems& problems,
                const std::vector<RotationRule>& rotations = {});

@@ -18,7 +18,7 @@
 namespace mw {
 namespace {
 
-// What a strategy asks an op or a value by, with the strategy's name on what it throws.
+// Wraps a strategy's predicate over ops or values: whatever it throws names the strategy.
 template <class Argument>
 std::function<bool(const Argument&)> guarded(const Speaker& speaker,
                                              std::function<bool(const Argument&)> where) {
@@ -28,7 +28,7 @@ std::function<bool(const Argument&)> guarded(const Speaker& speaker,
   };
 }
 
-// Whether the ranges are those of the whole dim, each once.
+// Whether the ranges cover the whole dim, each element once.
 bool covers(std::vector<Range> order, std::int64_t size) {
   std::sort(order.begin(), order.end(),
             [](const Range& a, const Range& b) { return a.offset < b.offset; });
@@ -40,7 +40,7 @@ bool covers(std::vector<Range> order, std::int64_t size) {
   return end == size;
 }
 
-// A reduction of a plugin: whatever it throws names the plugin.
+// Wraps a plugin's reduction: whatever it throws names the plugin.
 class GuardedReduction final : public BucketReduction {
  public:
   GuardedReduction(std::unique_ptr<BucketReduction> inner, const Speaker& speaker)
@@ -65,7 +65,7 @@ class GuardedReduction final : public BucketReduction {
   const Speaker speaker_;
 };
 
-// The same for the hook that makes reductions.
+// Wraps a plugin's hook: whatever it throws names the plugin.
 class GuardedHook final : public ReductionHook {
  public:
   GuardedHook(std::shared_ptr<const ReductionHook> inner, Speaker speaker)
@@ -109,7 +109,6 @@ class GuardedHook final : public ReductionHook {
   const Speaker speaker_;
 };
 
-// Guards the hook of every bucket that is not guarded yet.
 void guard_hooks(Program& program, const Speaker& speaker) {
   for (Bucket& bucket : program.buckets) {
     if (bucket.hook == nullptr || dynamic_cast<const GuardedHook*>(bucket.hook.get()) != nullptr)
@@ -179,7 +178,8 @@ void Draft::shard_where(Dim dim, const std::string& axis, std::function<bool(con
             option_});
 }
 
-// A dim that is like this one and does not divide stays whole: there the ranks do the same work.
+// A dim that is like the rule's (DimInfo::like) and does not divide evenly stays whole: every rank
+// computes all of it.
 void Draft::add_rule(Rule rule) {
   for (const auto& [other, info] : graph_.dims()) {
     if (info.like != rule.dim || other == rule.dim) continue;

@@ -1,4 +1,5 @@
-// The verbs that edit any program: who uses which slots, what is put in where, slots added.
+// The verbs by which passes edit a program: find the uses of slots, insert and move instructions,
+// add slots and streams.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -17,13 +18,13 @@ std::vector<Span> spans(const Segment& segment, const std::map<int, int>& group_
   std::vector<Span> list;
   if (group_of.empty()) return list;
   constexpr int none = std::numeric_limits<int>::min();
-  // By slot: a map is slow for what each slot of each instruction is looked up in.
+  // A table by slot: a map would be slow to look up each slot of each instruction in.
   std::vector<int> groups(static_cast<std::size_t>(std::max(0, group_of.rbegin()->first + 1)),
                           none);
   for (const auto& [slot, group] : group_of) {
     if (slot >= 0) groups[slot] = group;
   }
-  std::map<int, std::size_t> known;  // group -> where in the list
+  std::map<int, std::size_t> known;  // group -> its index in `list`
   for (std::size_t i = 0; i < segment.code.size(); ++i) {
     const int at = static_cast<int>(i);
     for_each_slot(segment.code[i], [&](int slot) {
@@ -46,7 +47,8 @@ void Insertions::before(int place, std::vector<Instruction> code) {
 
 namespace {
 
-// `from`, whose instructions are moved or copied, with those of the list before their places.
+// The `size` instructions from `from` on, moved or copied, with those of the list before their
+// places. Empties the list.
 template <class Iterator>
 std::vector<Instruction> merged(Iterator from, std::size_t size,
                                 std::multimap<int, std::vector<Instruction>>& list) {
@@ -90,8 +92,8 @@ bool same_group(const Program& program, const Instruction& first, const Instruct
 }
 
 // Whether two transfers have an order that a pass cannot choose. Ranks of one stage run one
-// program, so that all of them come to their transfers in the order that it has; ranks of several
-// stages do not. Of exchanges of rows one brings the counts that others need.
+// program, and so all make its transfers in one order; ranks of different stages do not. Among
+// exchanges of rows, one brings the counts that the others need.
 bool order_is_fixed(const Program& program, const Instruction& first, const Instruction& second) {
   const Move& move = first.move;
   const bool between =
@@ -99,7 +101,8 @@ bool order_is_fixed(const Program& program, const Instruction& first, const Inst
   return same_group(program, first, second) && (between || move.exchanges_rows());
 }
 
-// Whether two transfers are of one stream, in whose order they go: a group has a stream of its own.
+// Whether two transfers go on one stream, in the order of their starts: a named one, or that of
+// their group of ranks.
 bool same_stream(const Program& program, const Instruction& first, const Instruction& second) {
   if (ranks_of(program, first) == nullptr || ranks_of(program, second) == nullptr) return false;
   if (first.move.stream != second.move.stream) return false;
@@ -112,14 +115,15 @@ bool slices_of_one(const Program& program, const Instruction& first, const Instr
          first.piece == second.piece && program.slicing_of(first) != nullptr;
 }
 
-// These work with more than their slots: a hook, an optimizer's state, all ranks.
+// Whether the instruction keeps its place, as it works with more than slots: a hook, states, all
+// ranks.
 bool stays(const Instruction& i) {
   return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
          i.update != Update::none;
 }
 
-// Finds what must move along with instructions that are to move up or down. The caller goes through
-// the code from the instruction that has the farthest to go.
+// Finds the instructions that must move along with those that are to move up or down. The caller
+// goes through the code from the instruction that has the farthest to go.
 class Moving {
  public:
   // `streams`: transfers of one stream keep their order.
@@ -143,8 +147,7 @@ class Moving {
     all_.push_back(at);
     why_[at] = why;
   }
-  // One of the moving instructions that may not change places with the one at `at`, which they are
-  // to pass; none: all may.
+  // A moving instruction that may not pass the one at `at`; none: all of them may.
   std::size_t blocks(std::size_t at) const {
     bool near = stays(code_[at]);
     for_each_use(code_[at], [&](int slot, Access access) {
@@ -159,7 +162,7 @@ class Moving {
     return none;
   }
   bool has(std::size_t at) const { return why_[at] != none; }
-  // The instruction that the caller asked to move, and for whose sake this one has to move too.
+  // The instruction that the caller asked to move and for whose sake the one at `at` must move too.
   std::size_t reason(std::size_t at) const {
     while (why_[at] != at) at = why_[at];
     return at;
@@ -171,9 +174,9 @@ class Moving {
   const Program& program_;
   const std::vector<Instruction>& code_;
   const bool up_, streams_;
-  std::vector<std::uint8_t> uses_;       // of storages: 1 read, 2 written
-  std::vector<std::size_t> all_, more_;  // and those with which there is more than slots
-  std::vector<std::size_t> why_;         // by instruction; of one that was asked for itself
+  std::vector<std::uint8_t> uses_;       // by root slot: 1 read, 2 written by what moves
+  std::vector<std::size_t> all_, more_;  // all that move; those that depend on more than slots
+  std::vector<std::size_t> why_;         // by instruction: the one that it moves for, or itself
 };
 
 }  // namespace
@@ -258,7 +261,7 @@ std::size_t moved(const Program& program, std::vector<Instruction>& code, std::s
 
 namespace {
 
-// order_before, where transfers of one stream keep their order, or where they need not.
+// order_before() with a choice: if `streams`, transfers of one stream keep their order.
 std::pair<int, int> ordered(const Program& program, std::vector<Instruction>& code,
                             const std::vector<std::size_t>& first,
                             const std::vector<std::size_t>& then, Moves moves, bool streams,

@@ -9,7 +9,8 @@
 namespace mw {
 namespace {
 
-// The forward segment of a virtual stage, with what arrives before it and leaves after it.
+// Builds the forward segment of a virtual stage, with the receives before it and the sends after
+// it.
 class Forward {
  public:
   Forward(Assembly& assembly, int vstage)
@@ -27,7 +28,7 @@ class Forward {
     for (const ProgramParameter& p : program_.parameters) tape_.value_slot[p.value] = p.slot;
     const std::size_t ops = assembly_.partition.ops[vstage_].size();
     code_.reserve(2 * ops + 16);
-    make_room(program_, 10 * ops + 64);  // backward's too
+    make_room(program_, 10 * ops + 64);  // room for backward's slots too
     arrive();
     load();
     for (int op : assembly_.partition.ops[vstage_]) {
@@ -44,7 +45,7 @@ class Forward {
       report.label = graph_.value(loss).name;
       report.contributing.emplace_back();
       const Layout& layout = derived_.layout[loss];
-      for (std::size_t a = 0; a < layout.size(); ++a) {  // a stage's own, or zero
+      for (std::size_t a = 0; a < layout.size(); ++a) {  // not along stages: each adds its own loss
         if (!layout[a].is_partial() && static_cast<int>(a) != program_.stage_atom)
           report.contributing[0].push_back(static_cast<int>(a));
       }
@@ -139,14 +140,16 @@ class Forward {
     return slot;
   }
 
-  // What there is of rows is exchanged together, both ways: ranks then wait for each other once.
+  // Whether a view's moves exchange rows. All exchanges are emitted together: ranks then wait for
+  // each other once.
   bool exchanges(int index) const {
     const View& view = derived_.views[index];
     return std::any_of(view.forward->begin(), view.forward->end(),
                        [](const Move& move) { return move.exchanges_rows(); });
   }
 
-  // Rows that go to where their groups are, of which nobody there knows yet how many come.
+  // Marks the exchanges from `from` on that bring counts along: those of rows to groups whose
+  // counts are not known there yet.
   void mark_counts(std::size_t from) {
     for (std::size_t n = from; n < code_.size(); ++n) {
       Instruction& i = code_[n];
@@ -211,7 +214,7 @@ class Forward {
   const Derived& derived_;
   Tape& tape_;
   std::vector<Instruction> code_;
-  std::vector<SparseRows> counted_;  // that came, and how many of each group
+  std::vector<SparseRows> counted_;  // rows whose counts an exchange has brought
 };
 
 bool rotates(const Op& op, std::size_t input, const Rotation& rotation) {
@@ -219,7 +222,7 @@ bool rotates(const Op& op, std::size_t input, const Rotation& rotation) {
   return std::find(dims.begin(), dims.end(), rotation.dim) != dims.end();
 }
 
-// Whether all ranks' parts of what goes round are of one size.
+// Whether all ranks hold equal parts of the dims that go round.
 bool even(const Program& program, const Slot& slot, const Rotation& rotation) {
   return std::all_of(slot.dims.begin(), slot.dims.end(), [&](Dim dim) {
     std::int64_t ways = 1;
@@ -234,8 +237,8 @@ bool even(const Program& program, const Slot& slot, const Rotation& rotation) {
   });
 }
 
-// Slots for what is like `slot`, but `first` steps on from there, and for `count` steps: two of
-// them where all parts are of one size.
+// Adds slots like `like` for `count` ring steps from step `first` on; only two, which take turns,
+// where all parts are of one size.
 std::vector<int> slots_for(Program& program, int like, const Rotation& rotation, int first,
                            int count) {
   Slot slot = program.slots[like];

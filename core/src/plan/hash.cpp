@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// 64 bits, alike on every machine: no pointer, and no dim's number, goes into it.
+// A 64-bit digest that is the same on every machine: no pointer and no dim's id goes into it.
 class Digest {
  public:
   void add(std::uint64_t value) {
@@ -26,7 +26,7 @@ class Digest {
   void add(Number value) { add(static_cast<std::uint64_t>(static_cast<std::int64_t>(value))); }
   void add(std::string_view text) {
     add(text.size());
-    std::uint64_t word = 0;  // never emptied: the last one may have bytes of the one before
+    std::uint64_t word = 0;  // never reset: the last word may hold bytes of the word before
     std::size_t i = 0;
     if constexpr (std::endian::native == std::endian::little) {
       for (; i + 8 <= text.size(); i += 8) {
@@ -91,7 +91,7 @@ class Digest {
 
  private:
   std::uint64_t state_ = 14695981039346656037ull;
-  std::vector<std::uint64_t> dims_;  // of names, by a dim's number
+  std::vector<std::uint64_t> dims_;  // digests of dims' names, by Dim::id
 };
 
 void Digest::add(const Slot& slot) {
@@ -234,7 +234,7 @@ void Digest::add(const Program& p) {
   }
 }
 
-// The model's numbers stand in the description; a pass may have given an op another type.
+// Names and kinds of ops, which a pass may have changed: the description has the model's numbers.
 void Digest::add(const Graph& graph) {
   for (const Op& op : graph.ops()) {
     add(op.name);
@@ -255,7 +255,7 @@ const std::string& HashMemo::of(const std::function<std::string()>& make) const 
   return text_;
 }
 
-// Functions by their code alone: their numbers say how many the script has made before.
+// Functions by their code alone: their numbers only count the functions that a script made before.
 static Json without_numbers(Json value) {
   if (is_function(value)) value.erase(function_key);
   if (value.is_structured()) {
@@ -267,8 +267,8 @@ static Json without_numbers(Json value) {
 static std::string hash_of(const Plan& plan) {
   Digest digest;
   Json said = plan.description();
-  // A mix by names and ways alone: options may name files and functions, which decide nothing. All
-  // names of mixes once had this form. It stays here so that hashes of plans stay.
+  // The mix is hashed by names and ways alone: options may name files and functions, which decide
+  // nothing. All names of mixes once had this form; it stays so that plans keep their hashes.
   std::string mix;
   for (const StrategyChoice& choice : plan.request.strategies)
     mix += fmt::format("{}{}({})", mix.empty() ? "" : " x ", choice.name, ways_of(choice));

@@ -33,7 +33,7 @@ Json axes_of(const Program& program, const RankSet& set) {
   const auto listed = [&](const Axis* axis) { return axis->borrowed == set.by_axis; };
   if (std::any_of(exact.begin(), exact.end(), listed)) {
     std::erase_if(exact, [&](const Axis* axis) { return !listed(axis); });
-  } else {  // an axis that borrowed the ranks of several
+  } else {  // an axis that borrowed the ranks of several axes
     exact.insert(exact.end(), parts.begin(), parts.end());
   }
   std::set<std::string> names{program.name_of(set)};

@@ -1,5 +1,5 @@
-// Refuses plans whose tensors or whose own size are beyond what the program can count or make in
-// seconds.
+// Refuses plans that are too large to count or to make in seconds, and asks the checks of finished
+// plans.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,7 +33,7 @@ std::string product_of(const Graph& graph, const Dims& dims) {
   return text;
 }
 
-// The sum over values of one kind, and the largest of them.
+// Counts the elements of several values, and finds the largest of them.
 struct Sum {
   double elements = 0, largest = 0;
   const Value* value = nullptr;
@@ -64,11 +64,12 @@ void refuse(const Graph& graph, const Sum& sum, const char* key, const char* wha
 struct PlanChecks {
   std::vector<PlanCheck> list;
   std::mutex mutex;
-  std::set<std::string> right;  // by what_is_checked
+  std::set<std::string> right;  // plans that passed all checks, by what_is_checked()
 };
 
-// The plan's hash, and the C++ classes of its optimizer's ops, which are no part of the hash and
-// are checked too. Names would not do: two plugins may give their optimizers one name.
+// What identifies a plan that was checked: its hash, and the C++ classes of its optimizer's ops,
+// which are no part of the hash and are checked too. Names would not do: two plugins may give their
+// optimizers one name.
 std::string what_is_checked(const Plan& plan) {
   std::set<std::string> updates;
   for (const Program& program : plan.programs) {

@@ -57,7 +57,8 @@ class ProgramMaker {
     request_.chunks = std::max(1, parts / request_.stages);
   }
 
-  // Takes the layers that the request asks for, and says how the stages differ from even ones.
+  // Takes the request's layers for each stage, if it has any, and else notes where stages have
+  // uneven numbers of layers.
   void balance() {
     if (!plan_.request.stage_layers.empty()) pipeline_.layers = plan_.request.stage_layers;
     plan_.stage_layers = pipeline_.layers;
@@ -76,10 +77,10 @@ class ProgramMaker {
     const Derived derived = derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(),
                                    problems_, draft_.rotations());
     wrong.insert(wrong.end(), derived.wrong_ways.begin(), derived.wrong_ways.end());
-    // What a refused rule was for is idle, and need not be said twice.
+    // An axis whose rule was refused is idle for that reason, and is not refused again.
     if (problems_.empty() && whole_) refuse_idle_axes(draft_, derived, asked(), problems_);
     if (plan_.request.placements_only) return;
-    // The placement is the strategy's, or follows from a schedule that needs no times.
+    // The strategy places the virtual stages, or else a schedule does that needs no times.
     if (pipeline_.stage_of.empty() && !pipeline_.axis.empty()) {
       make_schedule();
       if (!problems_.empty()) return;
@@ -126,7 +127,7 @@ class ProgramMaker {
     options.microbatches = static_cast<int>(plan_.microbatches);
     options.threads = threads_of_rank(plan_.ranks(), plan_.request.threads);
     options.dtype = plan_.request.precision;
-    // Counts must be exact.
+    // Counts (Value::counts) must be exact: gradients have fp32 at least.
     const std::vector<int> parameters = plan_.graph->parameters();
     const bool counts = std::any_of(parameters.begin(), parameters.end(),
                                     [&](int value) { return plan_.graph->value(value).counts; });
@@ -178,7 +179,6 @@ class ProgramMaker {
         fmt::format("a {}'s {}", chunked ? "chunk" : "stage", plural(layers, "layer"))));
   }
 
-  // The most layers that a virtual stage has.
   int most_layers() const {
     std::map<int, std::set<int>> layers;  // by virtual stage
     const Program& program = plan_.programs.front();
@@ -192,7 +192,8 @@ class ProgramMaker {
     return static_cast<int>(most);
   }
 
-  // A schedule counts what works leave behind; they also hold something in passing.
+  // A schedule counts the activations that works leave behind, not what they hold in passing: if
+  // that is too much, a lower limit is tried.
   void keep_limit(const Partition& partition) {
     const std::vector<Program> built = plan_.programs;
     double held = limit_;
@@ -274,7 +275,8 @@ class ProgramMaker {
     check_shared_hooks();
   }
 
-  // Programs may be finished several times, for one schedule after the other.
+  // Adds the passes' notes to the plan's, each once, as programs may be finished for several
+  // schedules.
   void note_passes(const std::vector<Pass>& passes) {
     for (const Pass& pass : passes) {
       if (!pass.note) continue;
@@ -289,7 +291,7 @@ class ProgramMaker {
     }
   }
 
-  // A pass for the sums of gradients over an axis, where there are none.
+  // Refuses passes for the sums of gradients over an axis along which no gradient is summed.
   bool check_passes(const std::vector<Pass>& passes) {
     std::vector<bool> summed(plan_.mesh.atoms().size(), false);
     for (const Program& program : plan_.programs) {
@@ -331,7 +333,7 @@ class ProgramMaker {
     return most;
   }
 
-  // With the plan as it is without the limit.
+  // Gives the numbers of the plan that was made without the limit.
   void refuse_memory() {
     const auto [held, stage] = most_activations();
     problems_.add(
@@ -344,16 +346,15 @@ class ProgramMaker {
                     held));
   }
 
-  // What the schedule is to know of the works.
+  // Puts the works' times and sizes into the request for a schedule.
   void weigh() {
     if (request_.times.empty()) request_.times = work_times(plan_.programs);
     if (request_.memory_limit > 0) request_.bytes = work_bytes(plan_.programs);
   }
 
-  // Hooks and reductions in every microbatch are for gradients that each rank keeps whole.
-  // Stages that share a bucket reduce it together, so by the same hook.
+  // Refuses stages that share a bucket and have different hooks for it: they reduce it together.
   void check_shared_hooks() {
-    std::map<std::string, std::string> hooks;  // of buckets, by name
+    std::map<std::string, std::string> hooks;  // name of the hook, by name of the bucket
     for (const Program& program : plan_.programs) {
       for (const Bucket& bucket : program.buckets) {
         if (bucket.stages.empty()) continue;
@@ -371,6 +372,7 @@ class ProgramMaker {
     }
   }
 
+  // Hooks, and reductions in every microbatch, need gradients that each rank keeps whole.
   bool check_reductions(const Program& program) {
     for (const Bucket& bucket : program.buckets) {
       if (bucket.shard_atoms.empty() || (bucket.hook == nullptr && !bucket.reduce_per_microbatch))
@@ -406,7 +408,7 @@ class ProgramMaker {
 
   Plan& plan_;
   const Draft& draft_;
-  const bool whole_;  // nothing of the draft was refused
+  const bool whole_;  // whether nothing of the draft was refused
   Problems& problems_;
   Pipeline pipeline_;
   ScheduleRequest request_;

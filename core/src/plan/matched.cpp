@@ -40,9 +40,8 @@ std::string why_none(const Graph& graph, const Rule& rule, const std::string& te
                      rule.dim.name());
 }
 
-// Why a rule takes no op, and what it could take; nothing to say if the model declares the
-// dim and has no op of it.
-// `takers`: who else cuts ops with the dim on the axis, each with what.
+// Says why a rule takes no op, and what it could take; nothing if the model declares the dim and
+// has no op of it. `takers`: see Matched::takers_from.
 void refuse_rule(const Graph& graph, const Rule& rule, const std::string& takers,
                  Problems& problems) {
   const std::string kinds = kinds_with(graph, rule.dim);
@@ -121,7 +120,7 @@ bool meet(const std::vector<int>& some, const std::vector<int>& others) {
   });
 }
 
-// Whether something speaks of the axis by its name.
+// Whether a rule, a pass or the pipeline names the axis.
 bool named(const Draft& draft, const std::string& axis) {
   const auto speaks = [&](const auto& list) {
     return std::any_of(list.begin(), list.end(),
@@ -218,7 +217,7 @@ void refuse_idle_axes(const Draft& draft, const Derived& derived,
     if (axis.ways == 1) continue;
     int idle = 1;
     for (int atom : axis.atoms) idle *= used[atom] ? 1 : mesh.atoms()[atom].ways;
-    // What lives on borrowed ranks may be the lender's.
+    // What lives on borrowed ranks may belong to the axis that lent them.
     const bool unused = axis.borrowed && !named(draft, axis.name);
     if (idle == 1 && !unused) continue;
     const auto who = asked.find(axis.name);

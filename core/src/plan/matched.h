@@ -13,7 +13,7 @@
 
 namespace mw {
 
-// What rules match while placements are derived from them.
+// Records what rules match while placements are derived from them.
 class Matched {
  public:
   explicit Matched(const std::vector<Rule>& rules) : rules_(rules), ops_(rules.size()) {}
@@ -29,12 +29,12 @@ class Matched {
               const std::vector<StorageRule>& storage, Problems& problems) const;
 
  private:
-  // The rules of others that ops with this one's dim took, on its axis: "hidden -> tp of mine
-  // (plan[2]) takes 12 ops".
+  // The other strategies' rules that took ops with this rule's dim on its axis, as text: "hidden ->
+  // tp of mine (plan[2]) takes 12 ops".
   std::string takers_from(const Graph& graph, std::size_t rule) const;
 
   const std::vector<Rule>& rules_;
-  std::vector<std::vector<int>> ops_;  // of each rule
+  std::vector<std::vector<int>> ops_;  // by rule: the ops that it took
   std::set<const RotationRule*> rotations_;
   std::set<const StorageRule*> storage_;
 };
@@ -43,9 +43,9 @@ class Matched {
 // the pipeline: these run different layers, so that no tensor lies on all of them.
 void refuse_on_stages(const Draft& draft, Problems& problems);
 
-// Adds a problem for each axis of several ranks on which nothing lives, and so all of them would do
-// the same work: no op is computed, no parameter stored in parts there, no pass works on it, and it
-// has no stages. `asked`: who asked for each axis.
+// Adds a problem for each axis of several ranks on which nothing lives, so that all of them would
+// do the same work: no op is computed, no parameter stored in parts there, no pass works on it, and
+// it has no stages. `asked`: who asked for each axis.
 void refuse_idle_axes(const Draft& draft, const Derived& derived,
                       const std::map<std::string, Speaker>& asked, Problems& problems);
 

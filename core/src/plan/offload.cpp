@@ -12,7 +12,8 @@
 namespace mw {
 namespace {
 
-// Before which instruction, and which one is the first to read what they fetch: in this order.
+// Copies, by the index of the instruction that they stand before, then by that of the first reader
+// of what they fetch.
 using Inserts = std::map<std::pair<int, int>, std::vector<Instruction>>;
 
 class Offloader {
@@ -26,7 +27,7 @@ class Offloader {
   Offloaded run() {
     Offloaded done;
     const int forward = program_.segment(SegmentKind::forward, vstage_);
-    std::map<int, Inserts> inserts;  // by segment
+    std::map<int, Inserts> inserts;  // copies to insert, by segment
     const int slots = static_cast<int>(program_.slots.size());
     for (int slot = 0; slot < slots; ++slot) {
       if (!goes(slot, forward)) continue;
@@ -67,7 +68,7 @@ class Offloader {
     }
   }
 
-  // The layers of which the set speaks: the first of this virtual stage.
+  // Finds the layers that the set offloads: all of this virtual stage, or the first ones.
   void find_layers() {
     for (std::size_t op = 0; op < program_.vstage_of.size(); ++op) {
       if (program_.vstage_of[op] == vstage_ && program_.graph->ops()[op].layer >= 0) {
@@ -120,17 +121,17 @@ class Offloader {
     return false;
   }
 
-  // Before which instruction a tensor is fetched that `reader` is the first to read.
+  // The index of the instruction before which a tensor is fetched whose first reader is `reader`.
   int place(int segment, int reader) const {
     const std::vector<Instruction>& code = program_.segments[segment].code;
-    std::vector<int> begins;  // of each layer up to the reader's
+    std::vector<int> begins;  // index of each layer's first compute, up to the reader's layer
     std::set<int> seen;
     for (std::size_t n = 0; n < code.size(); ++n) {
       if (code[n].code != Code::compute) continue;
       if (seen.insert(program_.graph->ops()[code[n].op].layer).second) {
         begins.push_back(static_cast<int>(n));
       }
-      if (static_cast<int>(n) >= reader) break;  // a move is of the compute that follows
+      if (static_cast<int>(n) >= reader) break;  // a move belongs to the compute that follows
     }
     const std::size_t ahead =
         std::min(begins.size(), static_cast<std::size_t>(set_.prefetch) + std::size_t{1});
@@ -171,7 +172,7 @@ class Offloader {
   Program& program_;
   const OffloadSet& set_;
   const int vstage_;
-  std::vector<int> backwards_;                         // segments
+  std::vector<int> backwards_;                         // backward segments of the virtual stage
   std::vector<std::map<int, std::vector<int>>> uses_;  // of each slot: segment -> instructions
   std::set<int> layers_;
 };

@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// What two instructions that are the same have alike, to find them by.
+// The fields by which equal instructions are looked up.
 using Key = std::tuple<int, int, int, int, int, int, Slots, Slots, Slots>;
 Key key_of(const Instruction& i) {
   return {static_cast<int>(i.code),
@@ -40,11 +40,12 @@ std::string named(const Instruction& i) {
   return fmt::format("{} of {}", what, i.label);
 }
 
-// Where each instruction of `now` stood in `was`; nothing, and `strange` set, if one did not.
+// Where each instruction of `now` stood in `was`; nothing if one is new or gone, which `strange`
+// says.
 std::optional<std::vector<std::size_t>> places_before(const std::vector<Instruction>& was,
                                                       const std::vector<Instruction>& now,
                                                       std::string& strange) {
-  std::map<Key, std::vector<std::size_t>> known;  // the last first
+  std::map<Key, std::vector<std::size_t>> known;  // indices in `was`, the last first
   for (std::size_t n = was.size(); n-- > 0;) known[key_of(was[n])].push_back(n);
   std::vector<std::size_t> places;
   places.reserve(now.size());
@@ -67,7 +68,7 @@ std::optional<std::vector<std::size_t>> places_before(const std::vector<Instruct
   return places;
 }
 
-// What an order of the same instructions breaks; empty: nothing.
+// The dependency that the new order breaks, or the instruction that is new or gone; empty: none.
 std::string broken_order(const Program& program, const Segment& was, const Segment& now) {
   std::string strange;
   const auto places = places_before(was.code, now.code, strange);
@@ -118,7 +119,7 @@ std::string changed_numbers(const Program& was, const Program& now) {
     if (s >= now.slots.size() || was.slots[s].dtype != now.slots[s].dtype)
       return fmt::format("{} is gone, or has another dtype", was.slots[s].name);
   }
-  const auto reduced = [](const Program& program) {  // of each parameter: how
+  const auto reduced = [](const Program& program) {  // how each parameter's gradient is reduced
     std::map<int, std::pair<std::string, bool>> how;
     for (const Bucket& bucket : program.buckets) {
       for (const int p : bucket.parameters)

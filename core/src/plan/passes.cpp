@@ -19,10 +19,11 @@ std::int64_t gradient_bytes(const Program& program, int parameter) {
                              program.first());
 }
 
-// The virtual stage whose backward is the last to add to each parameter's gradient, and where in
-// it; -1 if none does. A step's timeline must not decide it: all steps keep the same buckets.
+// The virtual stage whose backward is the last to add to each parameter's gradient, and the
+// instruction's index in it; -1 if none does. A step's timeline must not decide it: all steps keep
+// the same buckets.
 std::vector<std::pair<int, int>> makers(const Program& program) {
-  std::vector<int> parameter_of(program.slots.size(), -1);  // by gradient slot
+  std::vector<int> parameter_of(program.slots.size(), -1);  // parameter, by gradient slot
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     parameter_of[program.parameters[p].gradient_slot] = static_cast<int>(p);
   }

@@ -24,7 +24,8 @@ namespace {
 
 const Dim batch_dim("batch");
 
-using Sizes = std::array<std::int64_t, 3>;  // what a graph is built with
+// batch, sequence, tokens of a step: what a graph is built with
+using Sizes = std::array<std::int64_t, 3>;
 
 // The multiples of `ways` next to `batch`, as "12 or 15".
 std::string nearest_multiples(std::int64_t batch, std::int64_t ways) {
@@ -111,8 +112,8 @@ PlanSize size_of(const Draft& draft, const Graph& graph, const PlanRequest& requ
   return size;
 }
 
-// The graphs that were asked for last, of models that are still in use: what searches and sweeps
-// plan again and again.
+// Keeps the graphs that were asked for last, of models that are still in use: searches and sweeps
+// plan the same graphs again and again.
 class RecentGraphs {
  public:
   using Pointer = std::shared_ptr<const Graph>;
@@ -144,11 +145,12 @@ class RecentGraphs {
     Pointer graph;
   };
   std::mutex mutex_;
-  std::vector<Entry> entries_;  // the last one was asked for last
+  std::vector<Entry> entries_;  // sorted by last use: the last one was asked for last
 };
 
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
-  static RecentGraphs& recent = *new RecentGraphs;  // ops of plugins are not for the program's end
+  // never destroyed: plugins' ops must not be destroyed at the program's end
+  static RecentGraphs& recent = *new RecentGraphs;
   const Sizes sizes{batch, request.sequence, request.batch * request.sequence};
   if (auto graph = recent.find(request.model, sizes, false)) return graph;
   if (request.model->batch_is_a_size()) {
@@ -215,7 +217,8 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   plan->notes.insert(plan->notes.end(), draft.notes().begin(), draft.notes().end());
   if (!request.recompute.note.empty()) plan->notes.push_back(request.recompute.note);
   plan->rules = draft.rules();
-  for (Rule& rule : plan->rules) {  // what it was asked by may look at the draft, which goes
+  // `where` may look at the draft, which goes when the plan is made
+  for (Rule& rule : plan->rules) {
     rule.named = rule.named || rule.where;
     rule.where = {};
   }
@@ -232,7 +235,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   if (splits) {
     plan->sizes = microbatch_sizes(request, request.batch / split.ways);
   } else {
-    plan->sizes = {1};  // any even split: the rest is still checked
+    plan->sizes = {1};  // any even split will do, so that the rest is checked too
   }
   plan->microbatch = *std::max_element(plan->sizes.begin(), plan->sizes.end());
   plan->microbatches = static_cast<std::int64_t>(plan->sizes.size());
@@ -240,7 +243,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   Problems derived;
   try {
     make_programs(*plan, draft, derived, wrong);
-  } catch (const Error& error) {  // a strategy's, asked about an op or a program
+  } catch (const Error& error) {  // thrown by a strategy that was asked about an op or a program
     derived.add(error);
   }
   for (WrongWays& ways : wrong) ways.problem += found.list().size();
@@ -258,8 +261,9 @@ static void widen(Program& program) {
 }
 
 std::shared_ptr<const Plan> in_double(const Plan& plan) {
-  if (bytes_of(plan.request.precision) >= 4) {  // nothing is cast
-    // The very programs: another plan might not make the choices by bytes that this one made.
+  if (bytes_of(plan.request.precision) >= 4) {  // fp32 or more: no tensor is cast
+    // Keeps these very programs: another plan might choose otherwise where a choice depends on
+    // bytes.
     auto same = std::make_shared<Plan>(plan);
     same->request.precision = Precision::fp64;
     for (Program& program : same->programs) widen(program);
@@ -316,7 +320,7 @@ Json Plan::description() const {
   for (const StrategyChoice& choice : request.strategies) {
     Json entry = {{"plugin", choice.name}};
     for (const auto& [key, value] : choice.options.items()) {
-      // Where a schedule was written down decides nothing; what it says is below.
+      // The name of a schedule's file decides nothing; the schedule itself is described below.
       const bool file = value.is_string() && value.get<std::string>().ends_with(".csv");
       if (!file && !is_function(value)) entry[key] = without_hidden(value);
     }

@@ -13,7 +13,7 @@ namespace {
 // A message of one stage to another: its tag and microbatch.
 using Message = std::pair<int, int>;
 
-// The transfers of a kind that a program begins, by the other stage, in order.
+// The messages that a program sends, or receives, by the other stage, in the order of their starts.
 std::map<int, std::vector<Message>> messages_of(const Program& program, Move::Kind kind) {
   std::vector<std::vector<const Instruction*>> of_segment(program.segments.size());
   for (std::size_t s = 0; s < of_segment.size(); ++s) {
@@ -28,7 +28,7 @@ std::map<int, std::vector<Message>> messages_of(const Program& program, Move::Ki
   return messages;
 }
 
-// Begins the receives of one stage in the order of `sent`, by the stage that sends.
+// Reorders the receives of one stage: those from each sender begin in the order of `sent`.
 class Receiver {
  public:
   Receiver(Program& program, const std::map<int, std::vector<Message>>& sent)
@@ -49,7 +49,7 @@ class Receiver {
   }
 
  private:
-  // A segment that begins several receives would hold all of them to the same order.
+  // Gives each receive a segment of its own: a segment that begins several fixes their order.
   void give_each_a_segment() {
     const std::size_t before = program_.segments.size();
     for (std::size_t s = 0; s < before; ++s) {
@@ -68,8 +68,8 @@ class Receiver {
     }
   }
 
-  // Begins the receives of this peer's messages up to this one, in the order in which they are
-  // sent, unless the receive of this one has begun already.
+  // Begins the receives of the peer's messages up to `message`, in the order in which they are
+  // sent; none if the receive of `message` has begun already.
   void begin(int peer, const Message& message) {
     if (begun_.count({peer, message}) > 0) return;
     const std::vector<Message>& sent = sent_.at(peer);
@@ -83,9 +83,10 @@ class Receiver {
 
   Program& program_;
   const std::map<int, std::vector<Message>>& sent_;
-  std::map<int, std::vector<std::pair<int, int>>> of_segment_;  // stages and tags
-  std::map<int, int> segment_of_;                               // by tag
-  std::map<int, std::size_t> next_;                             // by stage: of its messages
+  // peer and tag of each receive that a segment began
+  std::map<int, std::vector<std::pair<int, int>>> of_segment_;
+  std::map<int, int> segment_of_;    // segment that begins a receive, by tag
+  std::map<int, std::size_t> next_;  // by sender: the first message not yet begun
   std::set<std::pair<int, Message>> begun_;
 };
 

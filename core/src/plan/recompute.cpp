@@ -28,7 +28,7 @@ class Recomputer {
       for (int slot : written(code[i])) writers_[slot].push_back(static_cast<int>(i));
       for (int slot : read(code[i])) readers_[slot].push_back(static_cast<int>(i));
     }
-    // "backward" is one way to go back; "dgrad", with "wgrad" after it, another.
+    // A virtual stage has a whole backward, and, if it is split, a "dgrad" with a "wgrad" after it.
     for (const SegmentKind kind : {SegmentKind::backward, SegmentKind::dgrad}) {
       const int segment = program.segment(kind, vstage);
       if (segment < 0) continue;
@@ -49,7 +49,7 @@ class Recomputer {
   }
   static std::vector<int> read(const Instruction& i) {
     std::vector<int> slots = i.inputs;
-    if (i.code == Code::compute && i.piece != Piece::forward) {  // of backward
+    if (i.code == Code::compute && i.piece != Piece::forward) {  // a compute of backward
       for (const auto* more : {&i.outputs, &i.saved})
         slots.insert(slots.end(), more->begin(), more->end());
     }
@@ -66,7 +66,7 @@ class Recomputer {
 
   // The block of layers that makes a slot again; -1: it is kept.
   int block(int slot) {
-    if (slot >= static_cast<int>(block_.size())) return -1;  // a copy
+    if (slot >= static_cast<int>(block_.size())) return -1;  // recompute's own copy of a slot
     if (block_[slot] != unknown) return block_[slot];
     block_[slot] = -1;
     if (writers_[slot].empty() || program_.slots[slot].persistent) return -1;
@@ -82,7 +82,7 @@ class Recomputer {
       const int value = program_.slots[slot].value;
       const bool gathers = set_.gathers && first.move.kind == Move::Kind::all_gather &&
                            value >= 0 && program_.graph->value(value).source == Value::Source::op;
-      // As its readers are.
+      // A move is made again in the block of its readers.
       for (int reader : readers) {
         const Instruction& i = forward(reader);
         if (i.code == Code::compute && !set_.ops[i.op] && !gathers) return -1;
@@ -97,7 +97,7 @@ class Recomputer {
     return block_[slot] = block;
   }
 
-  // The block in which a reader of forward is made again, or in which its gradient is taken.
+  // The block in which an instruction of forward is made again, or in which its backward runs.
   int block_of_reader(int index) {
     const Instruction& i = forward(index);
     if (i.code == Code::compute) return block_of(layer(i.op));
@@ -113,20 +113,21 @@ class Recomputer {
 
   int layer(int op) const { return program_.graph->ops()[op].layer; }
 
-  // A part of a block that is made again at one place: what is of one slice of a chain of ops
-  // (Program::slicing) as that slice goes back, and the rest of the block before.
+  // A part of a block that is made again at one place. What belongs to one slice of a chain of ops
+  // (Program::slicing) is made again when that slice's backward begins; the rest of the block,
+  // before.
   struct Part {
     int block = -1, chain = -1, slice = -1;
     Part rest() const { return {block, -1, -1}; }
     friend auto operator<=>(const Part&, const Part&) = default;
   };
   struct Again {
-    std::set<int> instructions;  // of forward
-    int at = 0;                  // before which instruction
+    std::set<int> instructions;  // indices in forward's code
+    int at = 0;                  // index of the backward instruction that they stand before
   };
   using Parts = std::map<Part, Again>;
 
-  // The slice that an instruction is of, in a block.
+  // The part of a block to which an instruction belongs.
   Part part_of(const Instruction& i, int block) const {
     if (const Slicing* sliced = program_.slicing_of(i)) return {block, sliced->chain, i.slice};
     for (const auto* slots : {&i.inputs, &i.outputs}) {
@@ -155,7 +156,8 @@ class Recomputer {
     };
     look(before, true);
     if (later >= 0) look(program_.segments[later].code, false);
-    for (auto& [part, again] : parts) {  // what the rest also needs is made with the rest
+    // instructions that the block's rest needs too are made with the rest
+    for (auto& [part, again] : parts) {
       const auto rest = parts.find(part.rest());
       if (part.chain < 0 || rest == parts.end()) continue;
       std::erase_if(again.instructions,
@@ -197,7 +199,7 @@ class Recomputer {
     for (int index : instructions) {
       Instruction again = forward(index);
       again.phase = phase_;
-      again.move.brings_counts = false;  // forward's brought them
+      again.move.brings_counts = false;  // forward's exchange brought them
       if (again.pending >= 0) {
         const auto [pending, fresh] = pendings.try_emplace(again.pending, program_.pendings);
         if (fresh) ++program_.pendings;
@@ -219,7 +221,7 @@ class Recomputer {
     }
   }
 
-  // With slots of its own.
+  // The ring with pendings and slots of its own.
   std::shared_ptr<const std::vector<Rotating>> another(std::vector<Rotating> ring) {
     for (Rotating& r : ring) {
       r.pending = program_.pendings++;
@@ -249,8 +251,8 @@ class Recomputer {
   const RecomputeSet& set_;
   const int forward_;
   static constexpr int unknown = -2;
-  std::vector<std::vector<int>> writers_, readers_;  // of slots: forward's instructions
-  std::vector<int> block_;                           // of slots
+  std::vector<std::vector<int>> writers_, readers_;  // by slot: indices in forward's code
+  std::vector<int> block_;                           // by slot: the result of block(), or `unknown`
 };
 
 }  // namespace

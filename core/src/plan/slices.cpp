@@ -34,8 +34,8 @@ class SlicedOps {
     problems_.add(Stage::plan, code, key_in(rule.place, rule.option), message, hint);
   }
 
-  // Whether the cut of an op leaves parts of each sliced dim that slices divide, and the op can be
-  // sliced at all.
+  // Whether an op can be computed in the rule's slices, which must divide the rank's part of each
+  // sliced dim. Adds a problem if not.
   bool fits(const Program& program, int op) {
     const SliceRule& rule = *of_[op];
     const Op& what = graph_.ops()[op];
@@ -118,7 +118,8 @@ class SlicedOps {
            "dims that slices are for: ffn, heads; seq of the head and the loss");
   }
 
-  // The cut that the op would have if its followers were cut where their leader is.
+  // The op's cut, where the follower is cut wherever its leader is; else another one, with Partial
+  // where they differ.
   static Layout leading(const Program& program, int op, Dim follower, Dim leader) {
     Layout cut = program.cut[op];
     for (std::size_t a = 0; a < cut.size(); ++a) {
@@ -144,8 +145,8 @@ class SlicedOps {
                        : "they do not divide: leave the slices out");
   }
 
-  // Whether what the op makes without the dim is a sum over the slices, of which backward reads
-  // nothing.
+  // Whether outputs of the op without the dim are sums over the slices, of which backward reads
+  // nothing. Adds a problem if not.
   bool can_sum(const SliceRule& rule, int op, const std::string& text) {
     const Op& what = graph_.ops()[op];
     const Dims& dims = this->dims(rule);
@@ -179,7 +180,7 @@ class SlicedOps {
   const Mesh& mesh_;
   Problems& problems_;
   std::map<const SliceRule*, Dims> dims_;
-  std::vector<const SliceRule*> of_;  // of each op
+  std::vector<const SliceRule*> of_;  // by op: the rule that slices it; null: none
   std::set<std::string> said_;
 };
 
@@ -190,7 +191,6 @@ struct Chain {
   std::vector<int> ops;
 };
 
-// Repeats the instructions of a program's chains for each slice.
 class Slicer {
  public:
   Slicer(Program& program, SlicedOps& ops) : program_(program), graph_(*program.graph), ops_(ops) {}
@@ -237,8 +237,8 @@ class Slicer {
     }
   }
 
-  // The slots of which there is one for each slice: what the chain makes that has the dim, its
-  // views and gradients, and what its ops keep.
+  // Finds the slots of which there is one for each slice: what the chain makes that has the dim,
+  // its views and gradients, and what its ops keep.
   void find_inner(const Chain& chain, const Dims& dims) {
     inner_.assign(program_.slots.size(), false);
     copies_.clear();
@@ -290,14 +290,14 @@ class Slicer {
     }
   }
 
-  // Whether a move of what a slice has would be another one for the whole.
+  // Whether slices cannot make a move each for itself: it concerns a sliced dim, or another stage.
   bool moves_dim(const Instruction& i, const Dims& dims) const {
     return (i.code == Code::start || i.code == Code::move) &&
            (contains(dims, i.move.from) || contains(dims, i.move.to) || i.move.peer >= 0);
   }
 
-  // The instructions of the chain once for each slice, one slice after the other. What stands
-  // between them and needs nothing of theirs comes before, the rest after.
+  // Repeats the chain's instructions for each slice. Instructions between them go before all slices
+  // if they need nothing that the chain makes, else after.
   void slice_together(std::vector<Instruction>& code, const Chain& chain) {
     std::size_t first = code.size(), last = 0;
     for (std::size_t n = 0; n < code.size(); ++n) {
@@ -307,7 +307,7 @@ class Slicer {
     }
     if (first == code.size()) return;
     std::vector<Instruction> before, group, after;
-    std::set<int> made, later;  // slots
+    std::set<int> made, later;  // slots that the chain makes, and that `after` makes
     for (std::size_t n = first; n <= last; ++n) {
       const Instruction& i = code[n];
       const bool member = of_chain(i) || touches_inner(i);
@@ -339,8 +339,8 @@ class Slicer {
     code = std::move(all);
   }
 
-  // Whether a member reads a sum over the slices, which is there only after the last of them; or
-  // takes a slice and is no op of the chain, nor a move.
+  // Whether an instruction of the group reads a sum over the slices, which is complete only after
+  // the last slice, or computes a slice without being an op of the chain.
   bool needs_whole(const Instruction& i, const std::set<int>& made) const {
     if (!of_chain(i)) return i.code == Code::compute;
     const auto sum = [&](int slot) { return slot >= 0 && made.count(slot) > 0 && !is_inner(slot); };
@@ -407,9 +407,9 @@ class Slicer {
   SlicedOps& ops_;
   std::vector<Chain> chains_;
   std::set<int> chain_ops_;
-  std::vector<bool> inner_;                      // of each slot
-  std::map<std::pair<int, int>, int> copies_;    // of slots, by slice
-  std::map<std::pair<int, int>, int> pendings_;  // likewise
+  std::vector<bool> inner_;                      // by slot: whether each slice has its own
+  std::map<std::pair<int, int>, int> copies_;    // (slot, slice) -> the slice's own slot
+  std::map<std::pair<int, int>, int> pendings_;  // (pending, slice) -> the slice's own pending
 };
 
 }  // namespace

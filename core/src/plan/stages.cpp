@@ -11,7 +11,7 @@
 namespace mw {
 namespace {
 
-// Ops that depend on data alone and have no gradient are cheaper done again than sent.
+// Ops of data alone, without a gradient, are cheaper computed again than sent.
 std::vector<bool> of_data_alone(const Graph& graph) {
   std::vector<bool> alone(graph.ops().size(), false);
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
@@ -113,8 +113,8 @@ class StageParter {
   }
 
   void share() {
-    std::vector<int> user(graph_.values().size(), -1);  // the first stage
-    std::map<int, std::set<int>> users;                 // of values that several use
+    std::vector<int> user(graph_.values().size(), -1);  // first stage that reads the value
+    std::map<int, std::set<int>> users;                 // stages that read a value, if several do
     for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
       for (const Use& use : graph_.ops()[i].inputs) {
         if (graph_.value(use.value).source != Value::Source::parameter) continue;

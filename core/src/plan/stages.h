@@ -17,11 +17,12 @@ struct Crossing {
 };
 
 struct Partition {
-  std::vector<int> stage_of;  // of each virtual stage
-  // Each op's; -1: it is of data alone (rotary tables), and done wherever its outputs are needed.
+  std::vector<int> stage_of;  // by virtual stage: its stage
+  // By op; -1: it depends on data alone (rotary tables), and is computed wherever its outputs are
+  // needed.
   std::vector<int> vstage_of;
-  std::vector<std::vector<int>> ops;       // of each virtual stage, in graph order
-  std::vector<Crossing> crossings;         // by `from`, then value, then `to`
+  std::vector<std::vector<int>> ops;       // by virtual stage, in graph order
+  std::vector<Crossing> crossings;         // sorted by `from`, then value, then `to`
   std::map<int, std::vector<int>> shared;  // parameters that several stages use -> these stages
 
   int stages = 1;
@@ -30,9 +31,9 @@ struct Partition {
   int vstages() const { return static_cast<int>(stage_of.size()); }
 };
 
-// Ops before the first layer go to the first virtual stage, those after the last to the last one.
-// Adds problems (plan) for layers that do not add up and for a model whose values would
-// cross backwards.
+// Assigns ops to virtual stages. Ops before the first layer go to the first virtual stage, those
+// after the last to the last one. Adds problems (plan) for layers that do not add up and for a
+// model whose values would cross backwards.
 Partition part_layers(const Graph& graph, const Mesh& mesh, const Pipeline& pipeline,
                       Problems& problems);
 

@@ -46,13 +46,13 @@ std::map<int, std::pair<int, int>> last_sums(const Program& program) {
 
 namespace {
 
-// Whether the timeline runs the segment once.
 bool runs_once(const Program& program, int segment) {
   return std::count_if(program.timeline.begin(), program.timeline.end(),
                        [&](const SegmentRun& r) { return r.segment == segment; }) == 1;
 }
 
-// Puts instructions into one run of the timeline: into its segment, where no other run has that.
+// Puts instructions into one run of the timeline: into its segment, or into a copy of that where
+// other runs share it.
 void insert_in_run(Program& program, std::size_t run, const char* suffix, Insertions& inserts) {
   int& segment = program.timeline[run].segment;
   if (runs_once(program, segment)) {
@@ -81,7 +81,7 @@ class ForwardUpdates {
       const bool whole = !bucket.gathered_once_updated() || bucket.gather_overlaps_forward;
       bucket.update_overlaps_forward =
           bucket.update_overlaps && bucket.updated_on_host() && whole &&
-          program.update_needs_totals;  // else they go on beside the backward already
+          program.update_needs_totals;  // else the update runs beside the backward
       if (!bucket.gather_overlaps_forward && !bucket.update_overlaps_forward) continue;
       const int number = static_cast<int>(b);
       if (bucket.sharded_state == ShardedState::parameters) {
@@ -115,15 +115,16 @@ class ForwardUpdates {
     return std::find(order_.begin(), order_.end(), bucket) != order_.end();
   }
 
-  // The first run of a segment makes the updates of the buckets that no run before has read.
+  // Places the updates and waits of a forward segment. Its first run makes the updates of the
+  // buckets that no run before it reads.
   void place(std::size_t run) {
     const int segment = program_.timeline[run].segment;
     const std::vector<Span> reads = spans(program_.segments[segment], bucket_of_);
     Insertions first, all;
     bool updates = false;
     for (std::size_t n = 0; n < reads.size(); ++n) {
-      // Parameters that are kept whole are on their way while what reads the bucket before
-      // computes; shards go where their own gather begins, which is as far ahead as it is told.
+      // Parameters that are kept whole travel while the bucket before them is computed with. Shards
+      // are updated where their own gather begins, which is as far ahead as the strategy says.
       for (std::size_t k = n == 0 ? 0 : n + 1; k <= n + 1 && k < reads.size(); ++k)
         updates = update(first, segment, reads[k], reads[n].first) || updates;
       for (Insertions* inserts : {&first, &all}) await(*inserts, reads[n]);
@@ -156,7 +157,7 @@ class ForwardUpdates {
   }
 
   Program& program_;
-  std::map<int, int> bucket_of_;  // by a slot that says when a bucket's parameters are read
+  std::map<int, int> bucket_of_;  // bucket, by the slot whose first read needs it updated
   std::vector<int> order_;
 };
 
@@ -176,7 +177,7 @@ std::set<int> place_gradient_copies(Program& program) {
       last = std::max(last, ready[parameter]);
     if (last.first >= 0) whole[static_cast<int>(b)] = {last.first, last.second + 1};
   }
-  std::map<int, Insertions> inserts;  // by run
+  std::map<int, Insertions> inserts;  // by run of the timeline
   for (const auto& [bucket, place] : whole) {
     const Bucket& b = program.buckets[bucket];
     const bool summed = b.flat.shard_reduction < 0 && b.stages.empty();

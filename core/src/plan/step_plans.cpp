@@ -1,4 +1,5 @@
-// Makes a plan for each kind of step that a microbatch policy leads to.
+// Makes a plan for each kind of step that a microbatch policy leads to, and the forward-only plan
+// of an evaluation.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,9 +19,9 @@ namespace mw {
 namespace {
 
 constexpr std::size_t most_plans = 256;
-constexpr std::int64_t most_steps = 1 << 20;  // that are looked at one by one
+constexpr std::int64_t most_steps = 1 << 20;  // steps that are looked at one by one
 
-// The first parameter whose shape is another one in both, in words; empty: there is none.
+// Names the first parameter whose shapes differ between the plans; empty: none differs.
 std::string other_shape(const Plan& a, const Plan& b) {
   const auto shape = [](const Program& program, int value) {
     std::vector<std::int64_t> sizes;
@@ -41,7 +42,7 @@ std::string other_shape(const Plan& a, const Plan& b) {
   return "";
 }
 
-// Whether the same tensors serve both.
+// Whether both plans keep parameters and state in the same tensors.
 bool keep_alike(const Plan& a, const Plan& b) {
   if (a.programs.size() != b.programs.size()) return false;
   for (std::size_t s = 0; s < a.programs.size(); ++s) {
@@ -76,8 +77,9 @@ bool is_totals(const Segment& segment) {
          segment.code.back().code == Code::totals;
 }
 
-// An order in which every forward waits for none that comes after it is one without the backwards
-// between them too; and where a send was awaited, its receive has begun by then.
+// Whether a forward-only program keeps the segment. The order of the forwards holds without the
+// backwards between them: no forward waits for a later one. And where a send is awaited, its
+// receive has begun by then.
 bool stays(const Segment& segment) {
   switch (segment.kind) {
     case SegmentKind::forward:
@@ -95,7 +97,7 @@ bool stays(const Segment& segment) {
   }
 }
 
-// Copies that nobody reads: activations that went to host memory until backward.
+// Drops copies that nobody reads: of activations that went to host memory until backward.
 void drop_idle_copies(Program& program) {
   std::set<int> read;
   for (const Segment& segment : program.segments) {
@@ -109,7 +111,7 @@ void drop_idle_copies(Program& program) {
   }
 }
 
-// Leaves of the step's sums the loss alone.
+// Keeps the loss alone of the step's sums.
 void keep_loss(const Program& program, Segment& segment) {
   std::erase_if(segment.code, [&](const Instruction& i) {
     return i.code == Code::settle && i.outputs[0] != program.loss;
@@ -124,7 +126,7 @@ void keep_loss(const Program& program, Segment& segment) {
 
 void keep_forward(Program& program) {
   unweave(program);
-  // Parameters that stay gathered end with the step: at the totals now.
+  // Gathered parameters that stay until the step's end are released at the totals instead.
   std::set<int> gathered, ending;
   for (const Bucket& bucket : program.buckets) {
     if (bucket.sharded_state == ShardedState::parameters) gathered.insert(bucket.flat.parameters);
@@ -173,7 +175,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
     return nullptr;
   }
   std::vector<StepShape> shapes;
-  std::map<StepShape, std::int64_t> begins;  // at which step
+  std::map<StepShape, std::int64_t> begins;  // first step of each shape
   StepPlans plans;
   std::int64_t sample = 0;
   for (std::int64_t step = 0; step < steps; ++step) {

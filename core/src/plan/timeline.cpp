@@ -1,5 +1,5 @@
 // Lays each stage's timeline from a schedule: actions, or groups of them, with the receives that
-// begin before them and the waits for sends at which a tensor may go.
+// begin before them and the waits for sends, after which a tensor may be released.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -72,11 +72,12 @@ class Timelines {
   }
 
  private:
-  // A transfer that a stage has begun and not waited for, and the other's action that receives it.
+  // A send that a stage has begun and not awaited, and the groups of other stages that receive it.
   struct Unsent {
     Action action;
     bool gradient;
-    std::vector<std::pair<int, int>> receivers;  // stage, and where its group begins
+    // The stage of each receiving group, and where in the stage's order the group begins.
+    std::vector<std::pair<int, int>> receivers;
   };
 
   static std::int64_t key(int vstage, bool gradient, int microbatch) {
@@ -84,7 +85,7 @@ class Timelines {
            microbatch;
   }
 
-  // The works on other stages that an action waits for, or that wait for it.
+  // Visits the works of other stages that an action waits for (`before`), or that wait for it.
   template <class Visit>
   void neighbours(const Action& a, bool before, const Visit& visit) const {
     if (a.work == Work::wgrad) return;
@@ -181,9 +182,11 @@ class Timelines {
   std::vector<int> done_;
   std::vector<Clock> clocks_;
   std::vector<std::vector<Unsent>> unsent_;
-  std::map<std::int64_t, std::int64_t> place_;  // of each action in its stage's order
-  std::vector<std::vector<int>> group_of_;      // of each stage's actions: the first of the group
-  std::map<std::int64_t, Clock> snapshots_;     // when each sender's work was done
+  // by key(): index of the action in its stage's order
+  std::map<std::int64_t, std::int64_t> place_;
+  // by stage and action: index of its group's first action
+  std::vector<std::vector<int>> group_of_;
+  std::map<std::int64_t, Clock> snapshots_;  // by key(): the sender's clock when the work was done
 };
 
 }  // namespace

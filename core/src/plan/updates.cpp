@@ -19,8 +19,8 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// A weight's dims in the order: those that input and output share, those of the output,
-// those of the input.
+// A weight's shape as matrices, if its dims come in this order: those that input and output share,
+// those of the output, those of the input; else nothing.
 std::optional<Shape> shape_of(const Op& op) {
   const Dims &in = op.inputs[0].dims, &weight = op.inputs[1].dims, &out = op.output_dims[0];
   const auto kind = [&](Dim dim) { return !contains(out, dim) ? 2 : contains(in, dim) ? 0 : 1; };
@@ -37,7 +37,7 @@ std::optional<Shape> shape_of(const Op& op) {
   return shape;
 }
 
-// What it is as a matrix in every op that uses it; nothing if it is not one everywhere.
+// A parameter's shape as matrices, if it is the same in every op that reads it; else nothing.
 std::optional<Shape> shape_of(const Graph& graph, int parameter) {
   std::optional<Shape> shape;
   for (const Op& op : graph.ops()) {
@@ -53,7 +53,7 @@ std::optional<Shape> shape_of(const Graph& graph, int parameter) {
   return shape;
 }
 
-// Whole but for the dims that number matrices.
+// The parameter's layout with all dims whole but those that number matrices.
 Layout gathered(const ProgramParameter& parameter, const Dims& dims) {
   Layout layout = parameter.stored;
   for (Placement& placement : layout) {
@@ -72,7 +72,6 @@ Instruction update_of(const Program& program, int bucket, Update what, int from,
   return i;
 }
 
-// An update of one parameter.
 Instruction update_of(const Program& program, int bucket, int parameter, Update what, int from,
                       int to) {
   Instruction i = update_of(program, bucket, what, from, to);
@@ -81,7 +80,7 @@ Instruction update_of(const Program& program, int bucket, int parameter, Update 
   return i;
 }
 
-// An update that works on its bucket's states.
+// The update, given the copies of its bucket's states on the device.
 Instruction with_states(const Program& program, Instruction update) {
   const std::vector<int>& states = program.buckets[update.bucket].flat.states_on_device;
   update.saved = {states.begin(), states.end()};

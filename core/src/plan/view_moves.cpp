@@ -28,15 +28,17 @@ const Layout& ViewMoves::home(int value) {
     if (op.layer != layer) continue;
     for (const int output : op.outputs) {
       if (!graph_.sparse.has(graph_.value(output).dims)) continue;
-      return known->second = cells(layouts_[output]);  // ops come in order: it makes the rows
+      // the layer's first op with sparse output makes the rows
+      return known->second = cells(layouts_[output]);
     }
   }
   return known->second;
 }
 
-// Rows go out from where they are made, and home again: how many go where else, no rank knows.
+// Rows go out from where they are made, and back there: no rank knows how many would go any other
+// way.
 std::vector<Move> ViewMoves::exchange(int value, const Layout& from, const Layout& to) {
-  // Such an index tells which of the tokens that its maker has a row is of; others have others.
+  // An index says which of its maker's own tokens a row is of: other ranks have other tokens.
   if (graph_.value(value).scalar == Scalar::index)
     throw std::invalid_argument("no exchange of indices");
   const Layout before = cells(from), after = cells(to);

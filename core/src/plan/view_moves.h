@@ -1,4 +1,4 @@
-// The moves of views, worked out once for each pair of layouts: a model's layers ask for few.
+// The moves of views, worked out once for each pair of layouts, of which a model's layers have few.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@ namespace mw {
 
 class ViewMoves {
  public:
-  // Keeps references to all of them. `layouts`: of values, known by the time of the first call.
+  // Keeps references to all arguments. `layouts`: by value, complete before the first call of of().
   ViewMoves(const Graph& graph, const Mesh& mesh, const std::vector<Layout>& layouts,
             Problems& problems)
       : graph_(graph), mesh_(mesh), layouts_(layouts), problems_(problems) {}
@@ -23,8 +23,9 @@ class ViewMoves {
 
  private:
   std::vector<Move> exchange(int value, const Layout& from, const Layout& to);
-  // By which cells of the sparse dims the rows of the value's layer lie where they are made.
+  // How the rows of the value's layer lie where they are made, by cells of the sparse dims.
   const Layout& home(int value);
+  // The layout with its cuts of sparse dims alone.
   Layout cells(const Layout& layout) const;
 
   struct Known {
@@ -36,8 +37,8 @@ class ViewMoves {
   const std::vector<Layout>& layouts_;
   Problems& problems_;
   std::vector<Known> known_;
-  std::map<int, Layout> homes_;  // of layers
-  std::set<int> said_;           // values that have no way
+  std::map<int, Layout> homes_;  // by layer: the result of home()
+  std::set<int> said_;           // values whose missing moves were refused already
 };
 
 }  // namespace mw

@@ -26,7 +26,7 @@ class LaneCode {
   LaneCode(const Program& program, std::vector<const Segment*> lanes, std::vector<int> same)
       : program_(program), lanes_(std::move(lanes)), same_(std::move(same)) {
     for (const Bucket& bucket : program.buckets) {
-      // Gathers of parameters are made one for all lanes (OneGather).
+      // All lanes share one gather of a bucket's parameters (OneGather).
       const int whole = bucket.flat.parameters;
       if (whole < 0 || !program.slots[whole].transient) continue;
       shared_.insert({whole, bucket.flat.on_device});
@@ -39,19 +39,19 @@ class LaneCode {
   const Instruction& at(std::size_t lane, std::size_t index) const {
     return lanes_[lane]->code[index];
   }
-  // How many of an earlier lane's instructions must stand before that one.
+  // How many instructions of the earlier lane `of` must stand before instruction `index` of `lane`.
   std::size_t needed(std::size_t lane, std::size_t index, std::size_t of) const {
     return needs_[lane][index * lanes_.size() + of];
   }
 
  private:
-  // The last instruction of a lane, counted from 1, that accesses a storage so; 0: none does.
+  // By Access: the last instruction of a lane that accesses a storage so, counted from 1; 0: none.
   struct Last {
     std::size_t by[3] = {0, 0, 0};
   };
 
-  // The lanes are right if they run one after the other, as the passes have left them. So what two
-  // lanes share is used in that order, but for sums, to which both may add in any.
+  // Lanes that run one after the other are right, as the passes have left them. So storages that
+  // two lanes share are used in that order, except that both may add to a sum in any order.
   void find_needs(std::size_t lane) {
     std::vector<std::size_t>& needs = needs_.emplace_back(size(lane) * lanes_.size(), 0);
     std::map<int, Last>& own = last_.emplace_back();
@@ -85,10 +85,10 @@ class LaneCode {
 
   const Program& program_;
   const std::vector<const Segment*> lanes_;
-  const std::vector<int> same_;  // of each lane: the first one that is of the same microbatch
+  const std::vector<int> same_;  // by lane: the first lane of the same microbatch
   std::set<int> shared_;         // slots that no lane waits for
   std::vector<std::vector<std::size_t>> needs_;
-  std::vector<std::map<int, Last>> last_;  // of each lane, by root slot
+  std::vector<std::map<int, Last>> last_;  // by lane, then by root slot: the last accesses
 };
 
 // Parameters that several lanes gather are gathered once. A gather has three steps: the copy
@@ -126,11 +126,11 @@ class OneGather {
 
  private:
   struct Gathered {
-    std::set<int> lanes;  // that use them or are about to
+    std::set<int> lanes;  // lanes that use the parameters or are about to
     bool brought = false, started = false, awaited = false;
   };
   const Program& program_;
-  std::map<int, Gathered> gathered_;  // by flat slot of whole parameters
+  std::map<int, Gathered> gathered_;  // what is gathered, by flat slot of whole parameters
 };
 
 class Merge {
@@ -142,7 +142,7 @@ class Merge {
         next_(lanes.lanes().size(), 0),
         asked_(next_) {}
 
-  // The next instruction is of that lane, unless it stands there already for another's sake.
+  // Appends the lane's next instruction, unless another lane's need has brought it in already.
   void ask(std::size_t lane) {
     if (next_[lane] < ++asked_[lane]) take(lane);
   }
@@ -160,7 +160,7 @@ class Merge {
     i.lane = static_cast<int>(lane);
     const bool brings = i.code == Code::copy && i.serves == Serves::parameters;
     if (gathers_.keeps(i)) code_.push_back(std::move(i));
-    // A shard that comes from host memory goes on to other ranks at once, for whichever lane.
+    // A shard from host memory goes on to other ranks at once: the gather's start follows the copy.
     if (brings && next_[lane] < lanes_.size(lane)) take(lane);
   }
 
@@ -229,7 +229,8 @@ class Weaver {
     return static_cast<int>(program_.segments.size()) - 1;
   }
 
-  // What the weave says, each lane as often as it has instructions.
+  // The lanes in the weave's order. Throws Error (plan) unless each is there as often as it has
+  // instructions.
   std::vector<int> order(const std::vector<const Segment*>& lanes, const std::string& braid) {
     std::vector<int> list;
     if (by_.weave == nullptr) {
@@ -267,7 +268,8 @@ class Weaver {
 
   Program& program_;
   const WeaveBy& by_;
-  std::function<double(const Instruction&)> seconds_;  // of the program: made when first asked for
+  // from WeaveBy::seconds, when first asked for
+  std::function<double(const Instruction&)> seconds_;
   std::map<std::pair<std::vector<int>, std::vector<int>>, int> braids_;
 };
 

@@ -15,7 +15,7 @@
 namespace mw {
 namespace {
 
-constexpr int samples = 4;  // of coordinates that all differ
+constexpr int samples = 4;  // coordinates that stand for all, where all differ
 
 void add_cuts(const Layout& layout, std::vector<Dims>& cuts) {
   for (std::size_t a = 0; a < layout.size(); ++a) {
@@ -61,7 +61,7 @@ bool alike(const Program& program, int op, const LocalDims& a, const LocalDims& 
   return traits.splits ? same(Piece::dgrad) && same(Piece::wgrad) : same(Piece::backward);
 }
 
-// What goes round ranks in parts of different sizes is another part on each.
+// Whether a ring over the atom has parts of different sizes: each rank then sends other ones.
 bool uneven_round(const Program& program, std::size_t atom) {
   const int a = static_cast<int>(atom);
   return std::any_of(program.rotations.begin(), program.rotations.end(), [&](const auto& entry) {
@@ -87,9 +87,11 @@ bool place_matters(const Program& program, LikeOps& like, std::size_t atom, int 
   last[atom] = to;
   for (std::size_t i = 0; i < program.graph->ops().size(); ++i) {
     const int vstage = program.vstage_of.empty() ? -1 : program.vstage_of[i];
-    if (vstage >= 0 && program.stage_of[vstage] != program.stage) continue;  // another stage's
+    // an op of another stage
+    if (vstage >= 0 && program.stage_of[vstage] != program.stage) continue;
     if (!program.cut[i][atom].is_shard()) continue;
-    if (like.first(static_cast<int>(i)) != static_cast<int>(i)) continue;  // as one before
+    // like an op that was looked at before
+    if (like.first(static_cast<int>(i)) != static_cast<int>(i)) continue;
     const auto rotation = program.rotations.find(static_cast<int>(i));
     const int ring_steps =
         rotation == program.rotations.end() ? 1 : program.mesh.ways(rotation->second.atoms);
@@ -97,7 +99,8 @@ bool place_matters(const Program& program, LikeOps& like, std::size_t atom, int 
       const LocalDims a = program.local_dims(static_cast<int>(i), first, ring_step);
       const LocalDims b = program.local_dims(static_cast<int>(i), last, ring_step);
       const Dim dim = program.cut[i][atom].dim;
-      if (a.at(dim).size != b.at(dim).size) continue;  // of another dim's steps
+      // ranks of different sizes are told apart by add_steps()
+      if (a.at(dim).size != b.at(dim).size) continue;
       if (!alike(program, static_cast<int>(i), a, b)) return true;
     }
   }
@@ -109,7 +112,7 @@ bool place_matters(const Program& program, LikeOps& like, std::size_t atom, int 
 std::vector<RankClass> rank_classes(const Program& program) {
   const std::size_t atoms = program.mesh.atoms().size();
   std::vector<Dims> cuts(atoms);
-  const Layout* known = nullptr;  // most lie as the one before
+  const Layout* known = nullptr;  // the layout that was added last: the next often equals it
   const auto add = [&](const Layout& layout) {
     if (known == nullptr || *known != layout) add_cuts(layout, cuts);
     known = &layout;
@@ -122,7 +125,7 @@ std::vector<RankClass> rank_classes(const Program& program) {
   std::vector<bool> firsts(atoms, false);
   for (const Segment& segment : program.segments) {
     for (const Instruction& i : segment.code) {
-      if (i.code != Code::compute) continue;  // an add takes nothing where it leaves out
+      if (i.code != Code::compute) continue;  // an add is priced alike on all ranks
       for (const auto& list : i.contributing) {
         for (const int atom : list) firsts[atom] = true;
       }

@@ -41,9 +41,10 @@ class Connections {
   }
 
  private:
-  // What the members of a connection know alike, so that all sort it alike: axis, stream, pair,
-  // whether the sender's place is odd, and ranks. In a line or a ring of ranks the pairs of senders
-  // at even places have no rank in common and are made at the same time; the others follow.
+  // The key by which connections are sorted. Its members know it alike, and so sort alike: axis,
+  // stream, pair, whether the sender's place is odd, and ranks. In a line or a ring of ranks the
+  // pairs of senders at even places have no rank in common and are made at the same time; the
+  // others follow.
   using Key = std::tuple<std::string, std::string, bool, bool, std::vector<int>>;
 
   void add(const Program& program, const Move& move) {

@@ -37,8 +37,8 @@ class FootprintMaker {
   static bool has(Asks asks, Asks part) {
     return (static_cast<int>(asks) & static_cast<int>(part)) != 0;
   }
-  // A load's own scratches have the numbers before this: of tokens and labels, which it may have to
-  // read in two ranges of rows.
+  // Numbers of an instruction's scratches. A load has those below 4 for itself: for tokens and
+  // labels, which it may have to read in two ranges of rows.
   static constexpr int pass_scratch = 4, kernel_scratch = 5;
   static Holder slot_holder(int slot) { return {Holder::Kind::slot, slot}; }
   static Holder scratch_holder(int number) { return {Holder::Kind::scratch, number}; }
@@ -73,13 +73,13 @@ class FootprintMaker {
     const Holder holder{Holder::Kind::step, 0};
     begins ? make(holder, bytes, Category::buffers) : release(holder, bytes, Category::buffers);
   }
-  // The slot's own new storage, or that of the slot which it overwrites.
+  // Gives the slot a new storage, or, in place, that of the slot which it overwrites.
   void yield(int slot, bool in_place) {
     const int of = program_.slots[slot].alias_of;
     in_place&& of >= 0 ? share(slot, slot_holder(of), rank_.bytes(slot)) : fresh(slot);
   }
-  // Whether whoever is first to ask for a slot that comes and goes makes it: what is whole, which
-  // may have views of its own.
+  // Whether the first to ask for a transient flat slot makes it; other transient slots are made by
+  // the instruction that writes them.
   bool on_demand(int slot) const {
     const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
     return slot == flat.parameters || slot == flat.gradients || slot == flat.directions ||
@@ -100,7 +100,7 @@ class FootprintMaker {
   void works(LocalWork work) {
     if (work_) made_.work.push_back(work);
   }
-  // `slot`: of the device, or -1.
+  // A copy between `slot` on the device and `host`; `leaves`: to host memory.
   void host_copy(bool leaves, int slot, int host) {
     if (work_) made_.host_copy = {rank_.bytes(host), leaves, slot, host};
   }
@@ -120,7 +120,6 @@ class FootprintMaker {
     transfer(op, set, payload, wire_bytes(op, payload, program_.ways(set)));
   }
 
-  // Buckets and the optimizer.
   void start_lasting();
   void hooked(bool begins);
   void totals();
@@ -146,7 +145,6 @@ const char* name_of(Code code) {
 
 namespace {
 
-// A footprint by the instruction's code.
 class CodeFootprint : public FootprintMaker {
  public:
   using FootprintMaker::FootprintMaker;
@@ -184,7 +182,7 @@ void CodeFootprint::run() {
       fresh(i_.outputs[0]);
       copies(0);
       break;
-    case Code::alias:  // where a walk begins here, nothing is known of who handed it on
+    case Code::alias:  // bytes for a walk that begins here and does not know the source
       share(i_.outputs[0], slot_holder(i_.inputs[0]),
             program_.slots[i_.inputs[0]].persistent ? 0 : rank_.bytes(i_.outputs[0]));
       break;
@@ -231,7 +229,7 @@ void CodeFootprint::load() {
     bytes += touched(slot);
     const DataCut cut = rank_.data_cut(slot);
     if (s.name == "positions") {
-      const bool joined = cut.columns.size() > 1;  // from its runs
+      const bool joined = cut.columns.size() > 1;  // of several runs of positions
       if (joined) make(scratch_holder(pass_scratch), rank_.bytes(slot), Category::buffers);
       fresh(slot, Category::buffers);
       if (joined) release(scratch_holder(pass_scratch));
@@ -266,7 +264,7 @@ void CodeFootprint::copy() {
     const double both = touched(i_.inputs[0]) + bytes;
     to.memory == Memory::host ? works({.calls = 1, .host = both}) : copies(both);
     if (to.memory == Memory::host) made_.on_host = i_.inputs[0];
-  } else {  // beside what the rank computes
+  } else {  // device to host or back, beside what the rank computes
     works({.calls = 1, .one_memory = 2 * bytes});
     const bool leaves = to.memory == Memory::host;
     const int in = i_.inputs[0], out = i_.outputs[0];
@@ -289,7 +287,8 @@ void CodeFootprint::compute() {
 }
 
 void CodeFootprint::compute_memory() {
-  // Gradients that are made on their own, then added: by the executor, or by the kernel itself.
+  // Bytes of gradients that are made on their own, then added: by the executor, or by the kernel
+  // itself.
   std::int64_t apart = 0, within = 0;
   for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
     const int slot = i_.grad_inputs[k];
@@ -354,7 +353,7 @@ void CodeFootprint::start() {
     transfer(Collective::all_to_all, set, bytes, bytes * (ways - 1) / ways);
   }
   transfer(collective_of(i_.move.kind), set, size.payload, size.wire);
-  // What comes in from the other side: no bytes of this rank's.
+  // The receive of a shift: it sends no bytes of this rank.
   if (i_.move.kind == Move::Kind::shift) transfer(Collective::recv, set, 0, 0);
 }
 
@@ -375,7 +374,7 @@ void CodeFootprint::wait() {
     copies(2 * static_cast<double>(size.finish));
   }
   if (size.output_is_held || i_.outputs.empty()) release(pending);
-  if (i_.outputs.empty()) return;  // a send
+  if (i_.outputs.empty()) return;  // a send has no output
   if (size.output_is_source) {
     share(i_.outputs[0], slot_holder(i_.inputs[0]), size.result);
   } else {
@@ -466,7 +465,7 @@ bool sends_nothing(const Instruction& instruction) {
   return true;
 }
 
-// A collective from one slot that lasts into another.
+// A collective between persistent slots.
 void FootprintMaker::start_lasting() {
   const int from = i_.inputs[0], to = i_.outputs[0];
   if (to != from) open(to);
@@ -488,7 +487,8 @@ void FootprintMaker::hooked(bool begins) {
     transfer(call.op, program_.reduction(bucket()), call.bytes);
 }
 
-// Every rank reads its gradients for their norm, on CPUs in pieces where they are widened for it.
+// Every rank reads its gradients for the norm. On CPUs, gradients below 4 bytes are widened for it,
+// piece by piece.
 void FootprintMaker::totals() {
   std::int64_t widened = 0;
   double bytes = 0;

@@ -24,7 +24,8 @@ struct LaneMemory {
 Effect walk_lanes(const std::vector<LaneMemory>& lanes, const Segment& segment, bool highest,
                   bool each);
 
-// Segments do the same for every microbatch with the same past, so each is walked once for each.
+// Walks the timeline. A segment does the same for every microbatch with the same past, so it is
+// walked once for each such past.
 class Timeline {
  public:
   explicit Timeline(const RankView& rank, bool each = false)
@@ -39,7 +40,7 @@ class Timeline {
 
   // `moments`: if given, gets one for each run of the timeline.
   void run(std::vector<MemoryOfRun>* moments = nullptr) {
-    std::map<int, int> history;  // of each microbatch
+    std::map<int, int> history;  // by microbatch: index in histories_
     Level level;
     level.buffers = rank_.bytes(rank_.program().loss);
     const auto& buckets = rank_.program().buckets;
@@ -101,9 +102,9 @@ class Timeline {
 
   // The microbatches of a run, each once, and what each has been through and how large it is.
   struct Runs {
-    std::vector<int> lanes;  // of each lane: which microbatch
+    std::vector<int> lanes;  // by lane: index in `microbatches`
     std::vector<int> microbatches;
-    std::vector<std::pair<int, int>> past;  // history, kind
+    std::vector<std::pair<int, int>> past;  // by microbatch: history, kind of size
     int add(int microbatch) {
       const auto found = std::find(microbatches.begin(), microbatches.end(), microbatch);
       lanes.push_back(static_cast<int>(found - microbatches.begin()));
@@ -226,7 +227,7 @@ class Walk {
         hold(event.holder, make(event));
         break;
       case Kind::share: {
-        // A view of what all lanes hold is no microbatch's.
+        // A microbatch holds no storage that all lanes share: a view of one counts by itself.
         const int of = &live(event.of) == &live(event.holder) ? lies(event.of) : -1;
         hold(event.holder, of < 0 ? make(event) : of);
         break;
@@ -312,7 +313,7 @@ class Walk {
   const Program& program_;
   const std::vector<LaneMemory>& lanes_;
   const bool highest_, each_;
-  LiveSet* own_ = nullptr;  // of the instruction's lane
+  LiveSet* own_ = nullptr;  // what the instruction's lane holds
   Effect effect_;
 };
 
@@ -325,7 +326,7 @@ Effect walk_lanes(const std::vector<LaneMemory>& lanes, const Segment& segment, 
 template <class Takes>
 double seconds(const RankView& rank, const Segment& segment, const Takes& takes) {
   double total = 0;
-  std::map<std::pair<int, Piece>, double> known;  // of ops that are alike
+  std::map<std::pair<int, Piece>, double> known;  // by first like op, and piece
   for (const Instruction& i : segment.code) {
     if (i.op < 0 || !takes(i) || !rank.runs(i)) continue;
     if (i.slice > 0) continue;  // a later slice, counted with the first

@@ -32,7 +32,7 @@ Order order_of(const Segment& a, const Segment& b) {
   if (a.kind == SegmentKind::gather) return Order::before;
   if (b.kind == SegmentKind::gather) return Order::after;
   if (a.kind == SegmentKind::sent || b.kind == SegmentKind::sent) {
-    // After the segment that sends, and nothing else is certain.
+    // A wait for sends comes after the segment that sends; no other order is certain.
     const Segment& other = a.kind == SegmentKind::sent ? b : a;
     const bool mine =
         a.vstage == b.vstage && is_forward(a) == is_forward(b) && other.kind != SegmentKind::wgrad;
@@ -56,8 +56,7 @@ Order order_of(const Segment& a, const Segment& b) {
   return a.kind == SegmentKind::wgrad ? Order::either : Order::before;
 }
 
-// Where slots are used, by what shares their storage: a list of all uses, each with the next one of
-// its storage, so that two storages become one at once.
+// All uses of slots, a linked list for each storage, so that two storages can be joined at once.
 class Uses {
  public:
   explicit Uses(Program& program)
@@ -76,7 +75,7 @@ class Uses {
           const int next = static_cast<int>(uses_.size());
           if (ends.last >= 0) {
             const Use& last = uses_[ends.last];
-            if (last.segment == static_cast<int>(s) && last.index == at) return;  // once is enough
+            if (last.segment == static_cast<int>(s) && last.index == at) return;  // listed already
             uses_[ends.last].next = next;
           } else {
             ends.first = next;
@@ -106,7 +105,7 @@ class Uses {
     return false;
   }
 
-  // `slot`, which shared nobody's, shares the storage of `of`.
+  // Has `slot`, which had a storage of its own, share that of `of`.
   void alias(int slot, int of) {
     Ends &from = ends_[slot], &into = ends_[program_.root(of)];
     if (from.first >= 0) {
@@ -126,8 +125,8 @@ class Uses {
   };
   Program& program_;
   std::vector<Use> uses_;
-  std::vector<Ends> ends_;  // by root slot
-  std::vector<int> roots_;  // of each slot, before any was aliased
+  std::vector<Ends> ends_;  // by root slot: its first and its last use
+  std::vector<int> roots_;  // by slot: its root before any was aliased
 };
 
 bool same_shape(const Program& program, int a, int b) {
@@ -151,15 +150,15 @@ bool same_shape(const Program& program, int a, int b) {
   return same_parts();
 }
 
-// Storage that is ours to overwrite: made by the program, of one microbatch.
+// Whether the slot's storage may be overwritten: activations of one microbatch, on the device.
 bool ours(const Program& program, int slot) {
   const Slot& root = program.slots[program.root(slot)];
   return !root.persistent && root.memory == Memory::device &&
          root.category == Category::activations;
 }
 
-// An instruction of a segment, and the same of each copy of that ("X.last"): what is done in place
-// must be so in all, as slots share their storage in all.
+// An instruction of a segment, and its twins in the segment's copies ("X.last"). It works in place
+// in all of them or in none, as all use the same slots.
 struct Everywhere {
   struct Place {
     int segment, index;
@@ -175,8 +174,8 @@ struct Everywhere {
   }
 };
 
-// Where each instruction of a segment stands in a copy of it, which has more, perhaps in another
-// order; -1: it does not.
+// The index in `copy` of each instruction of `original`; -1: it is not there. The copy has more
+// instructions, perhaps in another order.
 std::vector<int> places_in(const Segment& copy, const Segment& original) {
   const auto same = [](const Instruction& a, const Instruction& b) {
     return a.code == b.code && a.op == b.op && a.piece == b.piece && a.pending == b.pending &&
@@ -245,7 +244,7 @@ std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
   std::vector<bool> seen(program.segments.size(), false);
   for (std::size_t r = program.timeline.size(); r-- > 0;) {
     const int segment = program.timeline[r].segment;
-    if (seen[segment]) continue;  // an earlier run of it
+    if (seen[segment]) continue;  // an earlier run of the segment
     seen[segment] = true;
     const std::vector<Instruction>& code = program.segments[segment].code;
     for (std::size_t i = code.size(); i-- > 0;) {
@@ -261,7 +260,8 @@ std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
 
 void grant_in_place(Program& program) {
   Uses uses(program);
-  std::map<int, std::vector<std::pair<int, std::vector<int>>>> copies;  // of each segment
+  // by segment: each copy, and places_in() it
+  std::map<int, std::vector<std::pair<int, std::vector<int>>>> copies;
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     int of = program.segments[s].copy_of;
     while (of >= 0 && program.segments[of].copy_of >= 0) of = program.segments[of].copy_of;
@@ -291,10 +291,10 @@ void grant_in_place(Program& program) {
 }
 
 void note_releases(Program& program) {
-  // A slot lives on past a segment if a later one uses it. Most are used by one or two.
+  // A slot lives on past a segment if a later one uses it. One or two segments use most slots.
   constexpr int few = 3;
   std::vector<std::array<int, few>> users(program.slots.size(), {-1, -1, -1});
-  std::map<int, std::vector<int>> more;  // of slots that more segments use
+  std::map<int, std::vector<int>> more;  // further users of slots that more segments use
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     const int user = static_cast<int>(s);
     for (const Instruction& i : program.segments[s].code) {
@@ -316,7 +316,7 @@ void note_releases(Program& program) {
       const Segment& other = program.segments[user];
       if (&other == &segment) return false;
       const Order order = order_of(segment, other);
-      // Each would leave it to the other.
+      // In no known order, each segment would leave the release to the other.
       if (order == Order::either) {
         throw std::logic_error(segment.name + " and " + other.name + " share " +
                                program.slots[slot].name + " in no certain order");

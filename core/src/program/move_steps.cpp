@@ -99,7 +99,7 @@ MoveSteps move_steps(const Move& move, const Dims& dims, const Sizes& shape, con
       steps.sent = {shape, cut, go, 0};
       break;
     case MoveKind::all_reduce:
-      steps.packs = true;  // unless it may overwrite the tensor
+      steps.packs = true;  // unless it may overwrite the tensor (RankView::steps)
       return steps;
     case MoveKind::keep:
       break;

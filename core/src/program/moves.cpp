@@ -82,7 +82,7 @@ class Mover {
 
   std::vector<Move> run() {
     disturb();
-    for (std::size_t u = 0; u < units_.size(); ++u) {  // what can be sliced early is moved less
+    for (std::size_t u = 0; u < units_.size(); ++u) {  // sliced early, a tensor has less to move
       if (pending(u) && units_[u].now.is_replicate() && units_[u].target.is_shard() &&
           free_to_cut(u, units_[u].target.dim)) {
         step(u, units_[u].target);
@@ -101,8 +101,8 @@ class Mover {
   }
 
  private:
-  // Units that must let go of a dim for a while, because one outside them begins or ceases
-  // to cut it.
+  // Marks units that must cease to cut a dim for a while, because a unit outside them begins or
+  // ceases to cut it.
   void disturb() {
     for (bool more = true; more;) {
       more = false;
@@ -162,7 +162,7 @@ class Mover {
     join(std::move(move));
   }
 
-  // Gathers and reductions of neighbours that end alike are one collective.
+  // All-gathers, and all-reduces, of neighbouring atoms are joined into one collective.
   void join(Move move) {
     const bool whole = move.kind == Move::Kind::all_gather || move.kind == Move::Kind::all_reduce;
     if (whole && !moves_.empty()) {
@@ -181,8 +181,8 @@ class Mover {
   std::vector<Move> moves_;
 };
 
-// Whether an atom inside `outer` cuts the groups before and after: it holds other groups than those
-// that an exchange over `outer` brings to its ranks.
+// Whether an atom inside `outer` cuts the groups both before and after. Its ranks then hold other
+// groups than those that an exchange over `outer` alone brings.
 bool cut_inside(const Layout& from, const Layout& to, std::size_t outer, Dim group) {
   for (std::size_t a = outer + 1; a < from.size(); ++a) {
     if (on(from[a], group) && on(to[a], group)) return true;

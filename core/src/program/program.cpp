@@ -74,7 +74,7 @@ int Program::ways(const RankSet& set) const {
 }
 
 std::string Program::name_of(const RankSet& set) const {
-  if (set.by_axis) {  // the axis that borrowed them, if one did
+  if (set.by_axis) {  // the name of the axis that borrowed these ranks, if one did
     for (auto axis = mesh.axes().rbegin(); axis != mesh.axes().rend(); ++axis) {
       if (axis->atoms == set.atoms) return axis->name;
     }
@@ -165,8 +165,8 @@ int Program::root(int slot) const {
 
 namespace {
 
-// Where one comes from there by `steps` back around the ranks of `atoms`,
-// the outermost counting most.
+// The coordinates `steps` ranks before `at`, round the ranks of `atoms`, of which the outermost
+// counts most.
 Coordinates before(const Mesh& mesh, Coordinates at, const std::vector<int>& atoms, int steps) {
   int index = 0, ways = 1;
   for (int atom : atoms) {
@@ -181,7 +181,7 @@ Coordinates before(const Mesh& mesh, Coordinates at, const std::vector<int>& ato
   return at;
 }
 
-// What the values call a dim of an op (keys: seq).
+// The name of an op's dim in the value that has it: "seq" for an op's "keys".
 Dim known_as(const Graph& graph, const Op& op, Dim dim) {
   for (const Use& use : op.inputs) {
     const auto found = std::find(use.dims.begin(), use.dims.end(), dim);

@@ -22,7 +22,7 @@ class RingWriter {
   RingWriter(const Program& program, const Instruction& ring)
       : program_(program), ring_(ring), last_(ring.ring_steps - 1) {}
 
-  // Whether a slot holds the shards of several steps: then these are of one size.
+  // Whether slots serve several steps in turn, which only shards of one size allow.
   bool in_turns() const {
     return std::all_of(ring_.ring->begin(), ring_.ring->end(), [&](const Rotating& r) {
       return static_cast<int>(std::max(r.shards.size(), r.shares.size())) < last_;
@@ -63,10 +63,11 @@ class RingWriter {
   }
   int goal(const Rotating& r) const { return ring_.grad_inputs[r.input]; }
   bool adds(const Rotating& r) const { return ring_.accumulate[r.input]; }
-  // The sum of the shares of all steps up to this one, and where it goes.
+  // The slot with the sum of the shares of all steps up to this one.
   int sum(const Rotating& r, int step) const {
     return step == 0 ? r.shares.front() : in_turn(r.sums, step - 1);
   }
+  // The slot into which the shift of that sum brings the sum of the rank before.
   int sent_to(const Rotating& r, int step) const {
     return step == last_ && !adds(r) ? goal(r) : in_turn(r.sums, step);
   }
@@ -74,7 +75,7 @@ class RingWriter {
     return std::any_of(ring_.ring->begin(), ring_.ring->end(),
                        [&](const Rotating& r) { return !r.shares.empty() && goal(r) == slot; });
   }
-  // Whether the rank's own shard is let go of once it is sent on: the last to send it does.
+  // Whether the rank's own shard is released once the last operand has sent it on.
   bool goes_early(const Rotating& r) const {
     const int slot = ring_.inputs[r.input];
     if (r.shards.empty() || std::count(ring_.release.begin(), ring_.release.end(), slot) == 0)
@@ -83,7 +84,7 @@ class RingWriter {
     const auto last = std::find_if(ring_.ring->rbegin(), ring_.ring->rend(), of_it);
     return &*last == &r && !other_operand(slot);
   }
-  // Whether steps after the first read it too.
+  // Whether steps after the first use the slot too, as something that does not go round.
   bool other_operand(int slot) const {
     for (int i = 0; i < static_cast<int>(ring_.inputs.size()); ++i) {
       const auto of_input = [&](const Rotating& r) { return r.input == i; };
@@ -124,7 +125,7 @@ class RingWriter {
       }
     }
     if (i.piece == Piece::forward) return i;
-    // What does not go round adds up in place.
+    // Gradients of operands that do not go round add up in place.
     for (std::size_t k = 0; k < i.accumulate.size(); ++k) {
       if (step_ > 0) i.accumulate[k] = true;
     }
@@ -154,7 +155,7 @@ class RingWriter {
     return i;
   }
 
-  // What the step before has sent is there.
+  // Awaits the sum that the rank before has sent in this step.
   void arrive(const Rotating& r, int step) {
     Instruction wait = shift(Code::wait, sum(r, step), sent_to(r, step), r.sum_pending);
     wait.release = wait.inputs;
@@ -209,7 +210,7 @@ std::vector<Instruction> ring_steps(const Program& program, const Instruction& r
 }
 
 std::vector<Instruction> ring_kinds(const Program& program, const Instruction& ring) {
-  constexpr int begins = 2;  // the steps before differ from those after them
+  constexpr int begins = 2;  // first steps, which differ from later ones
   RingWriter writer(program, ring);
   const int last = ring.ring_steps - 1, between = last - begins;
   // An even number is left out, so that slots which take turns hold what the next step expects.

@@ -20,7 +20,7 @@ void mix(std::size_t& state, std::size_t value) {
   state ^= state >> 32;
 }
 
-// A digest of what a slot's size on a rank depends on; not for the flat ones of buckets.
+// A digest of what a slot's size on a rank depends on; not for flat slots.
 std::size_t shape_digest(const Slot& slot) {
   std::size_t state = static_cast<std::size_t>(slot.dtype);
   mix(state, static_cast<std::size_t>(slot.extra));
@@ -221,7 +221,8 @@ std::int64_t RankView::copied_operands(const Instruction& i) const {
     const int at = program_.sliced_at(i, slot);
     if (at <= 0 || program_.slots[slot].persistent) continue;
     const std::vector<std::int64_t> shape = program_.local_shape(program_.slots[slot], at_, batch_);
-    const auto lies = [](std::int64_t size) { return size == 1; };  // a part of it is one piece
+    // behind dims of size 1 a part lies in one piece
+    const auto lies = [](std::int64_t size) { return size == 1; };
     if (!std::all_of(shape.begin(), shape.begin() + at, lies)) bytes += bytes_of_slice(i, slot);
   }
   return bytes;
@@ -267,8 +268,9 @@ MoveSteps RankView::steps(const Instruction& instruction) const {
   return steps;
 }
 
-// Rows for other ranks are sent as they lie; where several groups are held, they are brought into
-// order on arrival, or before they leave. How many there are, only the ranks that run know.
+// Rows for other ranks are sent as they lie. Where a rank holds several groups, rows are brought
+// into order on arrival, or, on the way back, before they leave. Numbers of rows are supposed: only
+// a run knows them.
 MoveSize RankView::size_of_exchange(const Instruction& instruction) const {
   const Move& move = instruction.move;
   const Dim group = program_.graph->sparse.dims.front();
@@ -296,7 +298,7 @@ MoveSize RankView::size_of(const Instruction& instruction) const {
   const auto& [inputs, outputs] = std::tie(instruction.inputs, instruction.outputs);
   const int source = (inputs.empty() ? outputs : inputs)[0];
   const int target = (outputs.empty() ? inputs : outputs)[0];
-  bytes(source);  // so that their shapes are known
+  bytes(source);  // sizes the slots, so that shapes_ has them
   bytes(target);
   if (shapes_[source] < 0 || shapes_[target] < 0) return size_of_steps(instruction);
   const bool aliased = program_.slots[target].alias_of >= 0;

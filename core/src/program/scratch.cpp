@@ -21,13 +21,13 @@
 namespace mw {
 namespace {
 
-// The operations that a trial takes at most, a number moved counted as 16 of them. Products of
-// 2-byte numbers run at a hundredth of the others' speed where no instructions serve them.
+// The operations that a trial takes at most; each element moved counts as 16. Products of 2-byte
+// numbers run at a hundredth of the speed of others where the CPU has no instructions for them.
 double most_tried(at::ScalarType real) {
   return c10::elementSize(real) > 2 ? 1 << 26 : 1 << 23;
 }
 
-// Half types keep in fp32 what must not be rounded to them.
+// The dtype of a saved tensor: fp32 for what must not be rounded to a half type.
 at::ScalarType type_of(const SavedValue& saved, at::ScalarType real) {
   return saved.fp32_at_least && c10::elementSize(real) < 4 ? at::kFloat : real;
 }
@@ -184,7 +184,7 @@ std::optional<std::int64_t> try_scratch(const KernelTrial& trial) {
   const int threads_before = at::get_num_threads();
   in_own_thread([&] {
     try {
-      // As a rank's thread does (comm/rendezvous.cpp, run/executor.cpp).
+      // Set up as a rank's thread is (comm/rendezvous.cpp, run/executor.cpp).
       at::get_num_threads();
       at::set_num_threads(trial.threads);
       const at::NoGradGuard no_grad;
@@ -197,7 +197,7 @@ std::optional<std::int64_t> try_scratch(const KernelTrial& trial) {
         (trial.op.type.get()->*kernels.at(static_cast<std::size_t>(trial.piece)))(trial.op, call);
       }
       bytes = ledger.memory(Category::scratch).peak;
-    } catch (...) {  // it will say so where it really runs
+    } catch (...) {  // the op throws again where it really runs
     }
   });
   at::set_num_threads(threads_before);
@@ -207,11 +207,12 @@ std::optional<std::int64_t> try_scratch(const KernelTrial& trial) {
 Scratch scratch_of(const KernelTrial& trial) {
   struct Known {
     Scratch scratch;
-    std::shared_ptr<const OpType> type;  // stays, so that no other one has its address
+    std::shared_ptr<const OpType> type;  // kept, so that no other type gets its address
   };
   constexpr std::size_t most_known = 4096;
   static std::mutex mutex;
-  static auto& known = *new std::map<std::string, Known>;  // outlives whoever asks at the end
+  // never destroyed: it may be asked for at the program's end
+  static auto& known = *new std::map<std::string, Known>;
   const std::lock_guard guard(mutex);
   const std::string name = name_of(trial);
   if (const auto found = known.find(name); found != known.end()) return found->second.scratch;

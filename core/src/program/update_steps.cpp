@@ -58,7 +58,8 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool a
     const MatrixUpdate matrices = matrix_update(rank, update);
     steps.elements = std::max<std::int64_t>(0, matrices.end - matrices.begin);
   }
-  // What experts' loads move is a sum of few elements; directions have the optimizer's dtype.
+  // A bucket without a rule, which experts' loads move, has few elements; directions have the
+  // optimizer's dtype already.
   steps.casts = bucket.rule && update.parameter < 0 && from.dtype != to.dtype;
   const std::int64_t piece =
       accelerator && !steps.host ? cast_at_a_time_on_accelerators : cast_at_a_time;

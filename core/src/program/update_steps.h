@@ -12,20 +12,19 @@ namespace mw {
 
 // A parameter's matrices on one rank, as they lie in the whole direction.
 struct MatrixUpdate : MatrixSizes {
-  std::vector<Range> own;  // of each dim of the whole direction: where the rank's parameter lies
-  std::int64_t first = 0;  // its first element in the bucket
-  std::int64_t begin = 0, end = 0;  // its elements that the rank updates, from its first on
-  std::int64_t apart = 0;  // bytes of the rank's own, copied out of what does not lie in one piece
+  std::vector<Range> own;  // by dim: where the rank's parameter lies in the whole direction
+  std::int64_t first = 0;  // the parameter's first element in the bucket
+  std::int64_t begin = 0, end = 0;  // the parameter's elements that the rank updates
+  std::int64_t apart = 0;  // bytes of a copy of the rank's part, if that does not lie in one piece
 };
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update);
 
 struct UpdateSteps {
-  std::int64_t elements =
-      0;  // of the bucket's that the rank updates, or of the directions it makes
-  std::int64_t at_a_time = 0;       // in pieces of so many
+  std::int64_t elements = 0;        // elements that the rank updates, or whose directions it makes
+  std::int64_t at_a_time = 0;       // elements of a piece, one updated after the other
   bool casts = false;               // a piece of the gradient is a copy in the optimizer's dtype
   bool host = false;                // in host memory, where the state lies: the gradient goes there
-  bool fetches_parameters = false;  // the parameters are copied too, and come back
+  bool fetches_parameters = false;  // the parameters are copied there too, and come back
 };
 // The steps of `direction`, and of `apply` on a bucket or on a parameter's matrices, of a rank that
 // computes on the CPU or on an accelerator.

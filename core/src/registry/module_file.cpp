@@ -1,5 +1,5 @@
-// Reads the tables of an ELF file, in which each number may be anything. The system's loader dies
-// of a file that was cut off, and Boost's reader reads wherever a file says.
+// Reads the tables of an ELF file, in which each number may be anything. The system's loader
+// crashes on a file that was cut off, and Boost's reader reads wherever a file says.
 #include "registry/module_file.h"
 
 #include <elf.h>
@@ -29,7 +29,7 @@ class ElfFile {
            head->e_shentsize == sizeof(Elf64_Shdr);
   }
 
-  // Whether all that is to be mapped, and the table of sections, are there.
+  // Whether the file has all bytes that are to be mapped, and its table of sections.
   bool whole() const {
     const auto head = *at<Elf64_Ehdr>(0);
     for (std::size_t p = 0; p < head.e_phnum; ++p) {
@@ -73,7 +73,7 @@ class ElfFile {
     std::memcpy(&part, bytes_.data() + begin, sizeof part);
     return part;
   }
-  // Number `index` of a table.
+  // Entry `index` of the table at `begin`; nothing beyond the file's end.
   template <class Part>
   std::optional<Part> entry(std::uint64_t begin, std::size_t index) const {
     if (begin > bytes_.size()) return std::nullopt;
@@ -83,7 +83,7 @@ class ElfFile {
   std::string bytes_;
 };
 
-// Nothing of a file that is too large, or cannot be read.
+// The file's bytes; none if it is too large or cannot be read.
 std::string module_bytes(const std::filesystem::path& file) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);

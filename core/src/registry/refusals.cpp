@@ -1,4 +1,5 @@
-// What the registry says of a name that nothing has: what is near it, and where it may be.
+// Throws the registry's errors for names that nothing has, with similar names and places to look
+// in.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ std::string with_article(const std::string& noun) {
   return (std::string_view("aeiou").find(noun[0]) != std::string_view::npos ? "an " : "a ") + noun;
 }
 
-// "scheduler" -> "schedulers", "recompute policy" -> "recompute policies".
+// The plural of a noun: "scheduler" -> "schedulers", "recompute policy" -> "recompute policies".
 std::string several(std::string noun) {
   if (noun.back() != 'y') return noun + "s";
   noun.pop_back();
@@ -25,7 +26,8 @@ std::string several(std::string noun) {
 
 }  // namespace
 
-// An author's folder has it in build; so has one of that name, here or on the path.
+// Looks in build and <name>/build of the path's folders and of the working folder. Returns a hint,
+// or "".
 std::string PluginRegistry::where_built(const std::string& name) const {
   std::vector<fs::path> around = folders_;
   around.emplace_back(".");
@@ -122,7 +124,7 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
                             "MESHWRIGHT_PLUGIN(…)",
                             noun_of(kind), quote(name)));
   }
-  // In a plugin that nobody has named yet?
+  // A plugin that the script has not named may register it.
   for (const PluginFile& plugin : files()) {
     if (plugin.descriptor == nullptr || !plugin.problem.empty()) continue;
     for (const Registration& one : registrations_of(*plugin.descriptor)) {
@@ -135,7 +137,7 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
   }
   std::vector<std::string> names;
   for (const Registration* one : list(kind)) names.emplace_back(one->name);
-  // A plugin whose file has the name of the thing is found by that name.
+  // A registration that has the name of a plugin file is found by that name.
   for (const Registration* one : all(kind)) {
     const bool listed = std::find(names.begin(), names.end(), one->name) != names.end();
     if (!listed && !files_named(one->name).empty()) names.emplace_back(one->name);

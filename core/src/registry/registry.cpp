@@ -42,8 +42,8 @@ std::vector<fs::path> modules_in(const fs::path& folder) {
   return files;
 }
 
-// The problem, if something of the plugin has the kind and the name of something else: built in, of
-// the plugin's own, or of one of `others`.
+// The problem, if the plugin registers something under a kind and a name that are taken: by what is
+// built in, by the plugin itself, or by one of `others`.
 std::optional<Problem> taken_from(const PluginFile& plugin,
                                   const std::vector<const PluginFile*>& others) {
   std::optional<Problem> problem;
@@ -67,8 +67,9 @@ std::optional<Problem> taken_from(const PluginFile& plugin,
   return problem;
 }
 
-// Whoever may write a file that is loaded here decides what this process does. In a folder that
-// anybody may write to but where each may remove his own files alone, the file's owner counts.
+// Refuses a file that others may write, or whose folder they may write: its code runs in this
+// process. In a sticky folder, where users may remove only files of their own, the file's owner
+// counts.
 ModuleVerdict writable_by_others(const fs::path& file) {
   struct stat own {
   }, folder{};
@@ -96,7 +97,7 @@ ModuleVerdict writable_by_others(const fs::path& file) {
   return verdict.code.empty() ? judge_one(file.parent_path(), folder) : verdict;
 }
 
-// What is against a file before it is opened; without a code: nothing.
+// Says why a file may not be opened as a plugin; a verdict without a code: it may.
 ModuleVerdict judge_file(const fs::path& file) {
   try {
     check_may_load(file);
@@ -253,7 +254,8 @@ std::vector<const Registration*> PluginRegistry::list(Kind kind) const {
 std::vector<const Registration*> PluginRegistry::all(Kind kind) {
   std::vector<const Registration*> found = list(kind);
   for (const PluginFile& plugin : listed_files()) {
-    if (plugin.code == "plugin.fault")  // of a file of another build `plugins list` tells
+    // `plugins list` tells of other problems, such as a file of another build
+    if (plugin.code == "plugin.fault")
       keep_plugin_fault(plugin.name(), "",
                         fmt::format("the plugin {}, {}: {}", quote(plugin.name()),
                                     plugin.file.string(), plugin.problem));

@@ -1,5 +1,5 @@
-// Times a step's communication, copies and watcher, and compares the clock with what the rank's
-// thread had of a core.
+// Times a step's communication, copies and watcher, and compares the wall clock with the core time
+// of the rank's thread.
 #include "run/account_clock.h"
 
 #include <ATen/Parallel.h>
@@ -14,19 +14,19 @@
 namespace mw {
 namespace {
 
-// The system takes a microsecond to say what a thread had of a core. It is asked for stretches of
-// at least so many seconds.
+// The shortest stretches, in seconds, for which the thread's core time is asked for: the system
+// takes a microsecond to answer.
 constexpr double least_stretch = 1e-4, least_before_wait = 2e-5;
 
-// The run-time check's own calls are the watcher's.
+// The phase of the run-time check's own calls, whose time is the watcher's.
 const std::string not_counted = "check";
 
-// Whether its time is that of a transfer that it begins or awaits.
+// Whether the instruction's time is that of a transfer which it begins or awaits.
 bool communicates(const Instruction& i) {
   return i.code == Code::wait || !sends_nothing(i);
 }
 
-// What it takes to ask the system what this thread had of a core.
+// The seconds that it takes to ask the system for this thread's core time.
 double seconds_of_question() {
   double least = 1;
   for (int k = 0; k < 10; ++k) {
@@ -74,9 +74,9 @@ void AccountClock::open() {
   tracing_ += question_;
 }
 
-// A thread that asks the system may lose its core to another one: that is no cost of the question.
-// A watcher waits for other ranks where it compares with them: of a stretch in which one was called
-// nobody knows for how long the thread had no core.
+// The question's least time is subtracted: a thread that loses its core while it asks had no core.
+// A watcher may wait for other ranks: of a stretch in which one was called nobody knows for how
+// long the thread had no core.
 double AccountClock::turn() {
   const double cpu = core_seconds_of(CLOCK_THREAD_CPUTIME_ID), now = seconds_now();
   const double away = now - opened_ - (cpu - opened_cpu_) - question_;

@@ -18,15 +18,15 @@ class AccountClock {
   AccountClock(const AccountClock&) = delete;
   AccountClock& operator=(const AccountClock&) = delete;
 
-  // A step begins. `outcome` is its own and lasts until it has ended: whoever runs the instructions
-  // puts into its list the parts that after() returns.
+  // Begins the account of a step. `outcome` is the step's and lasts until end(). Whoever runs the
+  // instructions puts the parts that after() returns into its list.
   void begin(StepOutcome& outcome);
   void end();
   bool runs() const { return outcome_ != nullptr; }
 
   void before(const Instruction& i);
-  // The instruction's parts. What ran in a kernel is not known here; nor, on an accelerator, for
-  // how long a wait blocked the rank's stream: that is `sent` < 0.
+  // The parts of the instruction's time. What ran in a kernel is not known here; nor, on an
+  // accelerator, for how long a wait blocked the rank's stream: then `sent` is below 0.
   InstructionParts after(const Instruction& i);
 
   // Makes a call of the run's Watcher, and times it.
@@ -38,21 +38,22 @@ class AccountClock {
   }
 
  private:
-  // A stretch of the step begins in which the rank's thread waits for nobody. It ends, and another
-  // one begins: for how long the thread had no core; 0 where nobody knows.
+  // Begins a stretch of the step in which the rank's thread waits for nobody.
   void open();
+  // Ends the stretch and begins another. Returns for how long the thread had no core; 0 where
+  // nobody knows.
   double turn();
-  // Such a stretch ends with the last instruction.
+  // Ends the stretch; what turn() returns goes to the last instruction.
   void end_stretch();
 
   const at::Device device_;
   Ledger& ledger_;
   StepOutcome* outcome_ = nullptr;  // null: no account is taken
-  bool asks_ = false;  // whether its kernels have no other threads than this one, on a CPU
+  bool asks_ = false;  // whether core time is asked for: on a CPU whose kernels have one thread
   double sent_before_ = 0, copied_before_ = 0, watched_before_ = 0;
   double copied_ = 0, watched_ = 0, tracing_ = 0;
   double opened_ = 0, opened_cpu_ = 0, opened_watched_ = 0;
-  double question_ = 0;  // what such a look at the thread's own clock takes; 0: not measured yet
+  double question_ = 0;  // seconds of a question for the thread's core time; 0: not measured yet
 };
 
 }  // namespace mw

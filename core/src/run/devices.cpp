@@ -19,7 +19,7 @@ namespace {
 constexpr const char* elsewhere =
     "write device = \"cpu\", or leave it out; mw.plan needs no device";
 
-// What a platform throws names it.
+// Calls the platform: whatever that throws names the platform.
 template <class Body>
 auto asked(const Platform& platform, const char* did, Body&& body) {
   return call_plugin({platform.name(), "device"}, did, body, Stage::environment);

@@ -81,8 +81,8 @@ at::TensorOptions Executor::options(int slot) const {
 
 StepOutcome Executor::own_step(std::int64_t index, double lr) {
   const at::NoGradGuard no_grad;
-  // Nothing here is differentiated by torch but what AutogradOp asks for: its layers between a call
-  // and its kernel would be a fifth of the instructions of a small step.
+  // Torch differentiates nothing here but what AutogradOp asks for. Its layers between a call and
+  // the kernel would be a fifth of the instructions of a small step.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   step_ = index;
   outcome_ = {};
@@ -242,7 +242,7 @@ void Executor::run(Lowered& l, Microbatch& m) {
                 ledger_.limit_hint());
   }
   if (!watchers_.empty() && l.shown) {
-    if (l.code == Code::copy) {  // it may read what is on its way to host memory
+    if (l.code == Code::copy) {  // a watcher may read what is still on its way to host memory
       const HostWait waits("watched tensors");
       copies_.land();
     }
@@ -271,11 +271,11 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
     case Code::seed:
       made() = at::full({}, kept_->scaler.scale(), options(l.output.slot));
       return;
-    case Code::alias:  // of a flat slot: its parameter's part of it
+    case Code::alias:  // of a flat slot: one parameter's part
       made() = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[l.input.slot])
                                 : tensor(m, l.input);
       return;
-    case Code::add: {  // where the two have other types, the library casts one first
+    case Code::add: {  // if the dtypes differ, libtorch casts one first
       const Ledger::Kernel kernel(ledger_);
       if (l.output.lasts) return storage_.add(l.output.slot, tensor(m, l.input));
       made().add_(tensor(m, l.input));
@@ -294,7 +294,8 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
 }
 
 void Executor::touch(const Lowered& l, const Microbatch& m) {
-  // A transfer follows what it reads (start_lasting), and the rank waits for neither.
+  // A transfer is queued behind the copy of what it reads (start_lasting): the rank waits for
+  // neither.
   const at::Tensor* source = l.code == Code::start && l.of_step ? &storage_[l.input.slot] : nullptr;
   const auto followed = [&](const Operand& operand) {
     if (source == nullptr || operand.slot == l.input.slot) return source != nullptr;

@@ -30,23 +30,24 @@ struct Moment {
 
 class Executor : public RankRun {
  public:
-  // Allocates the rank's storage, or, of another program of the same stage, shares that of `first`,
-  // and its communicators. The references must outlive it. `setup`: says of its steps which data,
-  // rates and programs they have: 0 is `program`, n that which was given to add_program() as the
-  // n-th. `forward_only`: nothing is updated, and the steps are no steps of the run.
+  // Allocates the rank's storage; or shares storage and communicators with `first`, the executor of
+  // another program of the same stage. The references must outlive it. `setup` says which data,
+  // rate and program each step has: program 0 is `program`, n the n-th that was given to
+  // add_program(). `forward_only`: nothing is updated, and the steps are no steps of the run.
   Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
            Ledger& ledger, const RunSetup& setup, const std::atomic<bool>* stop,
            const Executor* first = nullptr, bool forward_only = false);
   // Another program of the same stage, for steps with other microbatches. It keeps the same
   // parameters in the same tensors and must outlive the executor.
   void add_program(const Program& program);
-  // A program without backward (forward_only() in engine/plan.h), on other data; shares storage.
+  // Sets evaluate()'s program, without backward (forward_only() in engine/plan.h), on other data.
+  // It shares storage.
   void evaluate_by(const Program& program, const RunSetup& setup);
   // Makes the communicators of all programs. Every rank calls it once it has all of its programs.
   void connect();
 
   StepOutcome step(std::int64_t index, double lr) override;
-  // The ledger books what it takes.
+  // Runs evaluate_by()'s program on one batch. The ledger books it like a step.
   StepOutcome evaluate(std::int64_t batch) override;
   RankRun* evaluator() override { return evaluator_.get(); }
   // When the ranks last met for a step's totals, as this rank saw it once it had a core again; only
@@ -88,8 +89,8 @@ class Executor : public RankRun {
   }
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                           const Layout& to, std::int64_t batch) override;
-  // What expert_loads have counted in this step, by layer and element;
-  // nothing but on the first rank of a stage.
+  // The experts' loads that this step has counted, by layer and element; empty on all but the first
+  // rank of a stage.
   std::map<std::pair<int, std::int64_t>, std::int64_t> expert_loads();
 
  private:
@@ -97,7 +98,7 @@ class Executor : public RankRun {
   struct UpdateNumbers {
     double lr = 0;
     std::int64_t step = 0;  // steps before it that were not left out
-    double scale = 1;       // of the gradients: clipping, over the loss's
+    double scale = 1;       // factor of the gradients: clipping over loss scale
     bool left_out = true;
   };
   // The updates that a step has left to the forward of the next one. Before the first step these
@@ -107,7 +108,7 @@ class Executor : public RankRun {
     bool any = false;        // whether a step has left any
     std::vector<bool> made;  // by bucket: whether its update has been made since
   };
-  // A transfer that was begun, and of which microbatch; -1: of the step.
+  // A transfer that was begun; `microbatch` is -1 for a transfer of the step.
   struct Begun {
     const Lowered* start;
     int microbatch;
@@ -117,10 +118,10 @@ class Executor : public RankRun {
   struct Kept {
     explicit Kept(std::shared_ptr<const LossScale> policy) : scaler(std::move(policy)) {}
     LossScaler scaler;
-    bool leaves_out = false;  // updates of steps that are not finite
+    bool leaves_out = false;  // leaves out updates of steps that are not finite
     std::map<Connection, std::unique_ptr<Communicator>> communicators;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
-    std::vector<Begun> begun;                             // and not awaited
+    std::vector<Begun> begun;                             // transfers not awaited yet
     Left left;
     Moment met;
   };
@@ -129,15 +130,15 @@ class Executor : public RankRun {
   struct Rows {
     bool known = false;
     std::vector<std::int64_t> of_group;
-    std::vector<std::vector<std::int64_t>> from;  // of each rank of the exchange, of each group
+    std::vector<std::vector<std::int64_t>> from;  // by rank of the exchange and group
   };
-  // What a microbatch has; empty between steps.
+  // The tensors and rows of a microbatch; empty between steps.
   struct Microbatch {
     int number = -1;
     std::vector<at::Tensor> slots;
-    std::vector<Rows> rows;  // by the layer that makes them and how they lie (Operand::rows)
+    std::vector<Rows> rows;  // by Operand::rows
   };
-  // A run of the timeline.
+  // An entry of the timeline, with its lowered code.
   struct TimelineRun {
     int segment;
     std::vector<Microbatch*> lanes;
@@ -154,11 +155,12 @@ class Executor : public RankRun {
   void run_traced(Lowered& l, Microbatch& m, int segment);
   void run(Lowered& l, Microbatch& m);
   void carry_out(Lowered& l, Microbatch& m);
-  // Waits for copies of host memory that it reads, overwrites or frees.
+  // Waits for the copies to and from host memory whose tensors the instruction reads, overwrites or
+  // frees.
   void touch(const Lowered& l, const Microbatch& m);
   void load(const Lowered& l, Microbatch& m);
   void copy(const Lowered& l, Microbatch& m);
-  // Makes a call of each watcher.
+  // Calls each watcher. A std::exception becomes an Error (run).
   template <class Call>
   void show(const Call& call) {
     for (Watcher* watcher : watchers_) {
@@ -173,7 +175,7 @@ class Executor : public RankRun {
       }
     }
   }
-  // Shows it the tensors of an op's operands, but for those of one slice alone.
+  // Shows each watcher the tensors of an op's operands, but for those of one slice alone.
   using Shows = void (Watcher::*)(const Instruction&, int slot, int microbatch, const at::Tensor&);
   void show(Shows shows, const Lowered& l, std::span<const Operand> operands, const Microbatch& m);
 
@@ -207,7 +209,7 @@ class Executor : public RankRun {
   void leave_updates();
   // Steps before this one that were not left out.
   std::int64_t updates() const { return step_ - kept_->scaler.left_out(); }
-  // The numbers of the step whose gradients the update takes: this one's, or the one's before.
+  // The numbers of the step whose gradients the update takes: this step's, or the step's before.
   UpdateNumbers numbers_of(const Lowered& l) const {
     if (l.completes_update) return kept_->left.numbers;
     return {outcome_.lr, updates(), scale_, outcome_.update_left_out};
@@ -237,19 +239,19 @@ class Executor : public RankRun {
   Storage storage_;
   const Lowering lowering_;
   std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
-  std::vector<Microbatch> microbatches_;           // from -1 on
+  std::vector<Microbatch> microbatches_;           // by number + 1: first that of the step, -1
   std::vector<TimelineRun> timeline_;
-  // By segment and the kinds of its lanes' microbatches.
+  // Lowered code, by segment and the kinds of its lanes' microbatches.
   std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
-  LoweredCode updates_;  // of buckets, that a step leaves to the next forward
+  LoweredCode updates_;  // updates that a step leaves to the next step's forward
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
   std::vector<Watcher*> watchers_;
   std::int64_t step_ = 0;
-  double scale_ = 1;  // of the gradients: clipping, over the loss's
+  double scale_ = 1;  // factor of the gradients: clipping over loss scale
   StepOutcome outcome_;
-  // Times of the step, which an accelerator tells at its end: what its ops computed, and marks of
-  // outcome_.runs and outcome_.instructions.
+  // Times of the step, which an accelerator tells at the step's end: marks of the clock around each
+  // op, run and instruction.
   struct Work {
     Ledger::Entry entry;
     double flops;
@@ -257,7 +259,7 @@ class Executor : public RankRun {
   };
   struct Marks {
     int from, to;
-    int work = -1;  // of an account: which of work_ it is
+    int work = -1;  // for an account: index in work_ of the op
   };
   StepClock clock_;
   std::vector<Work> work_;

@@ -1,6 +1,5 @@
-// What an executor does with ops of the model: it brings their operands together, adds up their
-// gradients, and keeps count of rows of sparse tensors, of which only the ranks that hold them know
-// how many there are.
+// Runs ops of the model in an executor: brings their operands together, adds up their gradients,
+// and counts rows of sparse tensors, whose number only the ranks that hold them know.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,8 +22,8 @@ at::Tensor part_of(const OpRun& run, const Operand& operand, const at::Tensor& t
   return tensor.narrow(operand.part_at, run.slice * size, size);
 }
 
-// What an op has made, as the program goes on with it. Transfers and sums in flat slots need
-// elements in their order, and a derivative by torch may be a view in another one.
+// Checks what an op has made; throws Error (run). Transfers and flat sums need it contiguous, and a
+// derivative by torch may be a view in another order.
 at::Tensor taken(const OpRun& run, std::size_t k, Dtype dtype, at::Tensor made) {
   const auto& shape = run.shapes[k];
   const bool fits = made.defined() && (!shape || made.sizes() == at::IntArrayRef(*shape));
@@ -121,7 +120,8 @@ void Executor::compute(Lowered& l, Microbatch& m) {
   call.rows.clear();
 }
 
-// What a later slice makes of a sum over all of them is added to the sum.
+// Brings results to their slots. Where they are sums over slices, later slices add to the first
+// one's.
 void Executor::keep_results(OpRun& run, Microbatch& m) {
   for (std::size_t k = 0; k < run.outputs.size(); ++k) {
     at::Tensor& slot = m.slots[run.outputs[k].slot];
@@ -142,7 +142,7 @@ void Executor::settle_gradient(OpRun& run, std::size_t input, const Microbatch& 
   if (run.ways[input] == GradientWay::made) {
     if (run.call.accumulate[input]) {
       gradient = tensor(m, to);
-    } else if (run.call.in_place) {  // it is granted for all gradients or none (plan/lifetimes)
+    } else if (run.call.in_place) {  // granted for all gradients or none (grant_in_place)
       gradient = tensor(m, run.inputs[input]);
     }
   } else if (run.ways[input] == GradientWay::summed) {
@@ -162,7 +162,7 @@ void Executor::keep_gradient(const Lowered& l, std::size_t input, Microbatch& m)
       m.slots[to.slot] = taken(run, input, program_.slots[to.slot].dtype, made);
       return;
     case GradientWay::part: {
-      if (!to.lasts && !l.said->accumulate[input]) {  // the first of them
+      if (!to.lasts && !l.said->accumulate[input]) {  // the first slice
         std::vector<std::int64_t> shape = made.sizes().vec();
         shape[static_cast<std::size_t>(to.part_at)] *= run.slices;
         m.slots[to.slot] = at::zeros(shape, made.options());
@@ -181,7 +181,7 @@ void Executor::keep_gradient(const Lowered& l, std::size_t input, Microbatch& m)
 void Executor::take_rows(OpRun& run, const Microbatch& m) {
   if (run.rows < 0) return;
   const Rows& rows = m.rows[static_cast<std::size_t>(run.rows)];
-  if (!rows.known) return;  // to be made
+  if (!rows.known) return;  // this op makes them
   run.call.rows = rows.of_group;
   if (!run.compares_rows) return;
   ledger_.compare_rows(rows_in(rows.of_group), run.supposed);

@@ -1,5 +1,5 @@
 // Begins an executor's transfers and brings what arrived into its slot: moves of tensors, shifts
-// and sends, exchanges of rows, and what is between slots that last.
+// and sends, exchanges of rows, and transfers between slots that last.
 #include <c10/core/StreamGuard.h>
 #include <fmt/format.h>
 
@@ -21,15 +21,14 @@ std::int64_t sum(const std::vector<std::int64_t>& list) {
   return std::accumulate(list.begin(), list.end(), std::int64_t{0});
 }
 
-// Rows of an exchange with so many `from` each rank and of each group: they travel by rank and lie
-// by group.
+// Reorders rows, which travel by rank and lie by group. `from`: their numbers, by rank and group.
 at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::int64_t>>& from,
                      bool by_group) {
   const std::size_t ranks = from.size(), groups = from.empty() ? 0 : from.front().size();
   if (ranks < 2 || groups < 2) return rows;
   std::vector<at::Tensor> runs(ranks * groups);
   std::int64_t place = 0;
-  for (std::size_t n = 0; n < runs.size(); ++n) {  // as they are
+  for (std::size_t n = 0; n < runs.size(); ++n) {  // runs of rows in their present order
     const std::size_t rank = by_group ? n / groups : n % ranks;
     const std::size_t group = by_group ? n % groups : n / ranks;
     runs[by_group ? group * ranks + rank : rank * groups + group] =
@@ -100,7 +99,7 @@ void Executor::wait(const Lowered& l, Microbatch& m) {
   if (done.defined()) m.slots[l.output.slot] = done;
 }
 
-// Returns what a slot of the microbatch takes, if any does.
+// Returns the tensor for a slot of the microbatch; undefined: none takes it.
 at::Tensor Executor::finish(Begun& begun, const Microbatch& m) {
   const Lowered& start = *begun.start;
   const Move& move = start.said->move;
@@ -165,7 +164,7 @@ Underway Executor::start_lasting(Lowered& l) {
   return {post(i.move, target, source, group(l), {i.phase, &i.label}), {}, {}, {}};
 }
 
-// Rows go from those that hold the tokens to those that hold their groups, or home again.
+// Starts an exchange of rows: from the ranks of their tokens to the ranks of their groups, or back.
 Underway Executor::start_exchange(Lowered& l, Microbatch& m) {
   const Instruction& i = *l.said;
   const bool home = i.move.to != graph_.sparse.dims.front();
@@ -175,7 +174,7 @@ Underway Executor::start_exchange(Lowered& l, Microbatch& m) {
   const Rows& sent = m.rows[static_cast<std::size_t>(tokens.rows)];
   Rows& held = m.rows[static_cast<std::size_t>(groups.rows)];
   if (i.move.brings_counts) count_rows(sent, held, ranks, purpose);
-  if (!held.known) {  // a pass's mistake
+  if (!held.known) {  // a pass has put it too early
     throw std::logic_error(i.label +
                            ": rows are exchanged before the exchange that brings their counts");
   }
@@ -197,7 +196,7 @@ Underway Executor::start_exchange(Lowered& l, Microbatch& m) {
   return {std::move(pending), {}, in, out};
 }
 
-// How many rows of each group will come, and from whom.
+// Exchanges how many rows of each group will come, and from which rank.
 void Executor::count_rows(const Rows& sent, Rows& held, Communicator& ranks, Purpose purpose) {
   const auto ways = static_cast<std::size_t>(ranks.ways());
   const at::Tensor mine = sent_to(device_, at::tensor(sent.of_group, at::kLong));

@@ -21,9 +21,9 @@ namespace mw {
 
 namespace {
 
-// Adds in fp64 and in an order of its own, so that it tells nothing of how the elements are
-// sharded, of threads, or of the CPU: sums of millions of squares in fp32 would differ by 4e-5.
-// The compiler makes vectors of the lanes.
+// Sums squares in fp64 and in an order of its own, so that the sum tells nothing of sharding,
+// threads or the CPU: sums of millions of squares in fp32 would differ by 4e-5. The compiler
+// vectorizes the lanes.
 template <class Real>
 double squares_of(const Real* elements, std::int64_t count) {
   constexpr std::int64_t lanes = 16;
@@ -44,7 +44,7 @@ double squares_on_cpu(const at::Tensor& all, at::ScalarType wide) {
     return squares_of(all.const_data_ptr<float>(), all.numel());
   if (all.is_contiguous() && all.scalar_type() == at::kDouble)
     return squares_of(all.const_data_ptr<double>(), all.numel());
-  double squares = 0;  // a piece at a time, which is widened before it is added
+  double squares = 0;  // summed piece by piece, each widened first
   for (std::int64_t at = 0; at < all.numel(); at += cast_at_a_time) {
     const at::Tensor piece = all.narrow(0, at, std::min(cast_at_a_time, all.numel() - at));
     const auto norm = at::linalg_vector_norm(piece, 2, std::nullopt, false, wide).item<double>();
@@ -173,8 +173,8 @@ void Executor::update_elements(const ElementOp& op, const UpdateCall& call) {
 void Executor::apply(const Lowered& l, const UpdateNumbers& numbers) {
   const UpdateRun& run = *l.update;
   const Slots& outputs = l.said->outputs;
-  // A piece that is cast in host memory takes none of the device's, and no footprint counts it. On
-  // the CPU, where both are one memory, it would else raise the peak of the forward around it.
+  // A piece that is cast in host memory takes no memory of the device, and no footprint counts it.
+  // On the CPU, where both are one memory, it would else raise the peak of the forward around it.
   std::optional<Ledger::Pause> unbooked;
   if (run.host) {
     unbooked.emplace(ledger_);

@@ -46,7 +46,7 @@ void HostCopies::copy(const at::Tensor& to, const at::Tensor& from, std::string_
   const at::Tensor &host = leaves ? to : from, &tensor = leaves ? from : to;
   std::optional<c10::Stream>& stream = leaves ? out_ : in_;
   if (!stream) stream = new_stream(device_);
-  // What was computed is there, and the memory of what comes is free.
+  // The copy waits for all computed so far: its source is then there, its target's memory free.
   wait_for(*stream, record_event(current_stream(device_)),
            [&] { return fmt::format("copy of {} comes after what was computed", name); });
   for (const Copy& before : underway_) {
@@ -72,7 +72,7 @@ void HostCopies::there(const at::Tensor& host) {
   lasting_.erase(copy);
 }
 
-// It is allocated on the rank's own stream, which frees it.
+// The tensor is allocated on the rank's own stream, which frees it.
 at::Tensor HostCopies::to_device(const at::Tensor& host, std::string_view name, bool lasts) {
   at::Tensor tensor = at::empty_like(host, host.options().device(device_).pinned_memory(false));
   copy(tensor, host, name, lasts);

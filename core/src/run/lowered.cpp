@@ -15,7 +15,6 @@
 namespace mw {
 namespace {
 
-// Whether it makes again what forward made.
 bool recomputes(const Instruction& i) {
   return i.phase == std::string_view("recompute");
 }
@@ -118,12 +117,12 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   if (i.code == Code::load) l.load = load(i, sizes);
   if (i.runs_op()) l.op = op_run(i, sizes);
   if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
-  // Only ranks that update an element of a matrix.
+  // Only ranks that update an element of the parameter's matrices carry it out.
   l.idle = l.update && i.parameter >= 0 && i.update != Update::direction && l.update->own.size <= 0;
   const bool starts = i.code == Code::start && !l.of_step && !i.move.exchanges_rows();
   if (i.code == Code::move || starts) l.move = std::make_unique<ReadyMove>(sizes.steps(i));
   if (i.code == Code::add) l.idle = !i.contributing.empty() && !rank.contributes(i.contributing[0]);
-  if (i.code == Code::begin_sum)  // it goes on with the sum so far
+  if (i.code == Code::begin_sum)  // a rank that contributes goes on with the sum so far
     l.idle = !i.contributing.empty() && !i.contributing[0].empty() &&
              rank.contributes(i.contributing[0]);
   for (std::size_t k = 0; i.code == Code::totals && k < i.inputs.size(); ++k)
@@ -184,7 +183,7 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
 GradientWay Lowering::way(const Instruction& i, std::size_t input, const OpRun& run) const {
   const Operand& to = run.grad_inputs[input];
   if (to.slot < 0) return GradientWay::none;
-  // An additive operand of a sum over the slices counts in the first of them.
+  // An additive operand of a sum over slices counts in the first slice alone.
   if (input < run.inputs.size() && run.inputs[input].counted) return GradientWay::none;
   if (to.lasts && !sizes_.of_kind(0).contributes(i.contributing[input])) return GradientWay::none;
   const bool wide = to.lasts && program_.gradient_dtype != program_.dtype;

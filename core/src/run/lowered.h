@@ -25,8 +25,8 @@ struct Operand {
   int slot = -1;             // -1: none
   int rows = -1;             // which rows a sparse slot has (Lowering::rows)
   std::int8_t part_at = -1;  // the dim of which an instruction's slice has a part; -1: it has all
-  bool lasts = false;        // it is in Storage; else it is a microbatch's
-  bool whole = true;         // it does not belong to one slice alone
+  bool lasts = false;        // the slot's tensor is in Storage, not a microbatch's
+  bool whole = true;         // the slot is not of one slice alone
   bool counted = false;      // an earlier slice has counted this input, or begun this output
 };
 
@@ -39,7 +39,7 @@ enum class GradientWay : std::uint8_t {
   widened,  // the kernel makes it; it is added to a sum that lasts, which has more bits
 };
 
-// A compute of the graph's. Tensors are in `call` while it runs, and never between two runs.
+// A compute of an op of the graph. Tensors are in `call` while it runs, and never between two runs.
 struct OpRun {
   const Op& op;
   const Piece piece;
@@ -47,12 +47,12 @@ struct OpRun {
   OpCall call;
   std::vector<Operand> inputs = {}, outputs = {}, saved = {}, grad_outputs = {}, grad_inputs = {};
   std::vector<GradientWay> ways = {};  // one for each of grad_inputs
-  // The shape of each tensor that it makes: of outputs in forward, else of gradients. None: of
+  // The shape of each tensor that it makes: of outputs in forward, else of gradients. None for
   // rows, whose number is not known beforehand.
   std::vector<std::optional<std::vector<std::int64_t>>> shapes = {};
   bool wanted = true;  // this rank makes at least one of its gradients
-  // Whether a watcher sees what it reads, or the gradients that it reads, and what it makes: where
-  // all of that is there, and forward did not make it before.
+  // Whether watchers see what it reads (in backward, the gradients), and what it makes. They see
+  // operands with an op's first part, results with its last, and nothing that is recomputed.
   bool shows_operands = false, shows_results = false;
   int slice = 0, slices = 1;  // which slice it computes, and how many there are
   double flops = 0;
@@ -64,32 +64,32 @@ struct OpRun {
   std::int64_t supposed = 0, group = 0;
 };
 
-// A compute of the optimizer's. Tensors are in `call` while it runs.
+// A compute of an op of the optimizer. Tensors are in `call` while it runs.
 struct UpdateRun {
-  // What an elementwise apply updates at a time, of flat slots, and by which op.
+  // A range of flat slots that an elementwise apply updates at a time, and its op.
   struct Part {
     const ElementOp* op;
     Range range;
   };
-  // What a MatrixOp keeps of the parameter, in a flat slot.
+  // What a MatrixOp keeps for the parameter: a range of a flat slot.
   struct Kept {
     int slot;
     Range range;
     std::array<std::int64_t, 3> shape;
   };
-  bool host = false;   // in host memory
+  bool host = false;   // whether it runs in host memory
   bool casts = false;  // the gradient has another dtype than the parameters
   std::vector<Part> parts = {};
   std::vector<Kept> kept = {};
   std::vector<int> states = {};          // the slots of the states that it works on
-  MatrixUpdate matrix = {};              // where it updates a parameter's matrices
-  Range own = {};                        // which elements of the updated slot these are
+  MatrixUpdate matrix = {};              // set for updates of matrices
+  Range own = {};                        // elements of the updated slot that `matrix` updates
   std::vector<std::int64_t> shape = {};  // the shape of the direction that it makes
   UpdateCall call = {};
 };
 
-// What a load brings to one slot. Slots that take the same rows of the data share what is read of
-// it: with the first of them, which is in the place `shares`.
+// What a load brings to one slot. Slots that take the same rows of the data share what is read:
+// `shares` is the index of the first of them.
 struct Loaded {
   enum class What : std::uint8_t { tokens, labels, positions };
   What what = What::tokens;
@@ -102,19 +102,19 @@ struct Lowered {
   const Instruction* said = nullptr;
   Code code = Code::compute;
   int lane = 0;
-  bool idle = false;     // other ranks do it
+  bool idle = false;     // other ranks do it, this rank skips it
   bool of_step = false;  // the transfer belongs to the step (between_lasting)
   // What a start and its wait have in common: the pending; or, where the next step awaits the
   // transfer, whatever its program, a number below 0 for the bucket.
   int transfer = 0;
-  // It is one of the instructions, or the last one, of a bucket's update that a step leaves to the
-  // next one's forward.
+  // Whether it belongs to a bucket's update that a step leaves to the next step's forward, and
+  // whether it is the last instruction of that update.
   bool completes_update = false, ends_update = false;
   bool shown = false;          // a watcher sees what it has moved
   int index = -1, inner = -1;  // its place in the segment, and in a ring's steps
   Operand input, output;       // the instruction's first input and first output
   std::vector<Operand> release;
-  std::vector<Operand> touched;  // on an accelerator: all that it reads or writes
+  std::vector<Operand> touched;  // all that it reads or writes; empty on a CPU
   std::vector<double> shares;    // of totals, for each input: 1, or 0 if another rank counts it
   // The communicators of a transfer, looked up when the transfer first runs: `group` of a
   // collective; `goes` of the pair of ranks over which it sends, `comes` of the receiving pair.
@@ -125,22 +125,22 @@ struct Lowered {
   std::vector<Loaded> load;
 };
 
-// A segment for microbatches of given sizes.
+// The lowered instructions of a segment, for microbatches of given sizes.
 struct LoweredCode {
   std::vector<Lowered> list;
-  std::vector<std::vector<Instruction>> rings;  // written out
+  std::vector<std::vector<Instruction>> rings;  // the steps of each ring, to which `list` refers
 };
 
 class Lowering {
  public:
   // Keeps the references.
   Lowering(const RankViews& sizes, at::Device device, Ledger& ledger);
-  // `kinds`: of the microbatch of each lane (RankViews::kind).
+  // Lowers a segment. `kinds`: the kind of each lane's microbatch (RankViews::kind).
   LoweredCode segment(int segment, const std::vector<int>& kinds) const;
-  // What of the updates of buckets a step leaves to the next one's forward, bucket by bucket.
+  // The updates of buckets that a step leaves to the next step's forward, bucket by bucket.
   LoweredCode updates() const;
-  // How many different rows sparse slots have: equal ones where the same op made them and they lie
-  // alike.
+  // How many different rows sparse slots have: equal where the same layer's op made them and they
+  // lie alike (SparseRows).
   std::size_t rows() const { return rows_; }
 
  private:
@@ -161,9 +161,10 @@ class Lowering {
   const Coordinates& at_;
   const at::Device device_;
   Ledger& ledger_;
-  std::vector<int> rows_of_slot_;  // -1: not sparse
+  std::vector<int> rows_of_slot_;  // by slot: Operand::rows
   std::size_t rows_ = 0;
-  std::vector<std::vector<const Instruction*>> updates_;  // by bucket
+  // by bucket: what a step leaves to the next
+  std::vector<std::vector<const Instruction*>> updates_;
 };
 
 }  // namespace mw

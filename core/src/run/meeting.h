@@ -14,14 +14,15 @@
 
 namespace mw {
 
-// Every rank comes to the same meetings in the same order; which of them it is, is said by its
-// place, from 0 on. What waits throws Aborted where a rank has failed on its way to that meeting.
+// Every rank comes to the same meetings in the same order; its `place`, from 0 on, says which rank
+// it is. A call that waits throws Aborted where a rank has failed on its way to that meeting.
 template <class T>
 class Meeting {
  public:
   explicit Meeting(std::size_t ranks) : next_(ranks, 0), failed_(ranks, false) {}
 
-  // On the first rank the values of all, by place; empty on the others, which do not wait.
+  // Returns the values of all ranks, by place, on the first rank; empty on the others, which do not
+  // wait.
   std::vector<T> gather(std::size_t place, T value) {
     std::unique_lock lock(mutex_);
     const std::uint64_t number = next_[place]++;
@@ -35,7 +36,7 @@ class Meeting {
     rounds_.erase(number);
     return values;
   }
-  // The first rank's value, on all.
+  // Returns the first rank's value, on all ranks.
   T broadcast(std::size_t place, T value) {
     std::unique_lock lock(mutex_);
     const std::uint64_t number = next_[place]++;

@@ -6,7 +6,7 @@
 
 namespace mw {
 
-// Numbers alone.
+// Structs of numbers alone are packed as their bytes.
 template <>
 inline constexpr bool packs_as_bits<MemoryUse> = true;
 template <>
@@ -43,7 +43,7 @@ void members(Pack& pack, RankReport& report) {
        report.communication, report.rows, report.rows_share, report.chosen, report.work,
        report.began, report.runs, report.instructions, report.moments, report.account);
 }
-// What one process tells rank 0's of a step.
+// What one process tells the process of rank 0 about a step.
 template <class Pack>
 void members(Pack& pack, StepReport& report) {
   pack(report.ranks, report.cpu_seconds, report.lr, report.loss_scale);

@@ -19,10 +19,11 @@
 
 namespace mw {
 namespace {
-constexpr std::int64_t filled_at_a_time = 1 << 20;  // elements, by all threads of a rank
+// elements of a piece, which all threads of a rank fill
+constexpr std::int64_t filled_at_a_time = 1 << 20;
 
-// Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is
-// less or more than that, piece by piece through one of their own.
+// Writes a parameter's initial numbers: right into the tensor that computes, or, where the rank
+// keeps a shard or a master copy, piece by piece through a tensor of their own.
 void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
   const Program& program = rank.program();
   const ProgramParameter& parameter = program.parameters[index];
@@ -113,7 +114,7 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
   held_out.sample_offset = 0;
   held_out.trace.clear();
   const Processes* processes = runtime.processes();
-  const int before =  // ranks of this machine that are those of other processes
+  const int before =  // ranks of this machine in the processes before this one
       processes == nullptr
           ? 0
           : processes->before_on_this_host() * static_cast<int>(runtime.here().size());

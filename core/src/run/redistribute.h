@@ -11,14 +11,14 @@
 
 namespace mw {
 
-// Pieces in a flat buffer, with what is asked of them each time worked out once.
+// The pieces of a tensor in a flat buffer, with their places worked out once.
 struct Buffer {
   explicit Buffer(Pieces of);
-  // A piece that lies in the buffer, without what pads it.
+  // A view of one piece in the buffer, without its padding.
   at::Tensor piece(const at::Tensor& buffer, std::size_t index) const;
   at::Tensor packed(const at::Tensor& tensor) const;
   at::Tensor joined(const at::Tensor& buffer) const;
-  // The tensor, which is the buffer's first part as it is.
+  // The tensor as a view of the buffer, whose first part it is.
   at::Tensor lying(const at::Tensor& buffer) const;
 
   struct Place {
@@ -40,9 +40,9 @@ struct ReadyMove {
   Buffer sent, arrived;
 };
 
-// A transfer under way, and what must stay until it is there.
+// A transfer under way, and the tensors that must stay until it is over.
 struct Underway {
-  Pending pending, sent;  // of a shift both: what comes, and what goes
+  Pending pending, sent;  // of a shift: the receive and the send
   at::Tensor in, out;
 };
 
@@ -54,10 +54,9 @@ Pending post(const Move& move, const at::Tensor& out, const at::Tensor& in, Comm
 // must stay until the move is finished.
 Underway start_move(const Move& move, const ReadyMove& ready, const at::Tensor& input,
                     Communicator& group, Purpose purpose);
-// Waits, and returns the moved tensor.
 at::Tensor finish_move(Underway& underway, const ReadyMove& ready);
 
-// A local move (slice, keep).
+// Carries out a local move (slice, keep).
 at::Tensor local_move(const Move& move, const ReadyMove& ready, const at::Tensor& input);
 
 // The elements of dim `at` of a tensor in the order of `runs`, or those of one run as a view.

@@ -26,10 +26,10 @@ using comm::RanksEnd;
 
 constexpr const char* begin_word = "the start of a run";
 constexpr const char* ranks_word = "what ranks tell each other";
-// What processes whose ranks have failed may take to say so, after the first one did.
+// How long processes may take to say how their ranks ended, once the ranks of one have failed.
 constexpr std::chrono::milliseconds grace{15'000};
 
-// "ranks 4 to 7"
+// Consecutive ranks in words: "ranks 4 to 7".
 std::string span_of(const std::vector<int>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
   return fmt::format("ranks {} to {}", ranks.front(), ranks.back());
@@ -105,7 +105,8 @@ double RankRuntime::shared_clock(double seconds) const {
 
 void RankRuntime::run(const Body& body, const RankOptions& options, const Platform& platform,
                       const std::string& agreed) {
-  meeting_ = std::make_unique<Meeting>(here_.size());  // a run that failed before is over
+  // a new one, as an earlier run may have failed in its own
+  meeting_ = std::make_unique<Meeting>(here_.size());
   const auto guarded = [&](RankContext& context) {
     try {
       body(context);
@@ -143,7 +144,7 @@ void RankRuntime::run(const Body& body, const RankOptions& options, const Platfo
   settle(std::move(end));
 }
 
-// All processes are about to run the same.
+// Refuses the run if another process is about to run something else.
 void RankRuntime::agree(const std::string& agreed) {
   const std::vector<std::string> all = processes_->gather(begin_word, agreed);
   for (std::size_t p = 1; p < all.size(); ++p) {
@@ -157,7 +158,7 @@ void RankRuntime::agree(const std::string& agreed) {
   processes_->broadcast(begin_word, "");
 }
 
-// Ends of all processes come to the first one, which says to all what it was.
+// The first process learns how the ranks of all processes ended, and tells them the outcome.
 void RankRuntime::settle(RanksEnd end) {
   const auto over = [](const RanksEnd& how) { return Word{Sort::ranks_over, "", pack(how)}; };
   const int count = processes_->count();
@@ -165,12 +166,12 @@ void RankRuntime::settle(RanksEnd end) {
     processes_->send(0, over(end));
     try {
       end = await_end(0, timeout_, false);
-    } catch (const Error& error) {  // the first one is gone
+    } catch (const Error& error) {  // the first process is gone
       end = told_by(end, 0, error);
     }
     return end.rethrow();
   }
-  // This wakes ranks that wait for a word of the first process.
+  // Wakes ranks of other processes that wait for a word of the first process.
   for (int p = 1; p < count; ++p) processes_->send(p, over(end));
   std::vector<std::pair<int, Error>> lost;
   std::vector<RankPlace> places = places_of(0, &end);
@@ -193,8 +194,8 @@ void RankRuntime::settle(RanksEnd end) {
   end.rethrow();
 }
 
-// Processes that died once they had said how their ranks ended: where nobody else's word names a
-// cause, that is one.
+// Processes that died after they had said how their ranks ended. That is a cause where no other
+// process has named one.
 std::vector<std::pair<int, Error>> RankRuntime::gone_since() {
   std::vector<std::pair<int, Error>> gone;
   for (int p = 1; p < processes_->count(); ++p) {
@@ -207,8 +208,8 @@ std::vector<std::pair<int, Error>> RankRuntime::gone_since() {
   return gone;
 }
 
-// Where a process' ranks are, by what it said of them; null: it is gone. One whose ranks all went
-// well says nothing.
+// Where the ranks of a process ended, as it said in `end`; null: the process is gone. A process
+// whose ranks all went well lists no places.
 std::vector<RankPlace> RankRuntime::places_of(int process, const RanksEnd* end) const {
   if (end != nullptr && !end->places.empty()) return end->places;
   std::vector<RankPlace> places;
@@ -220,8 +221,8 @@ std::vector<RankPlace> RankRuntime::places_of(int process, const RanksEnd* end) 
   return places;
 }
 
-// A process' next word about its ranks' end, whatever it said before. The first process says two:
-// how its own ended, then how all did; `once`: the first one counts.
+// The next word of a process about its ranks' end, past all other words. The first process sends
+// two: how its own ranks ended, then the outcome of all. `once`: the first of the two is returned.
 RanksEnd RankRuntime::await_end(int process, std::chrono::milliseconds timeout, bool once) {
   for (int ends = once ? 1 : 2;;) {
     const Word word = processes_->receive(process, "the end of its ranks", timeout);
@@ -234,7 +235,7 @@ RanksEnd RankRuntime::await_end(int process, std::chrono::milliseconds timeout, 
   }
 }
 
-// What a lost process explains: all but a cause of its own that another rank has named.
+// The end of the run with a lost process as its cause, unless a rank has named a cause already.
 RanksEnd RankRuntime::told_by(RanksEnd end, int process, const Error& error) const {
   if (end.state != RanksEnd::State::well && end.nearness == Nearness::cause) return end;
   const std::vector<int>& ranks = ranks_of_[static_cast<std::size_t>(process)];

@@ -18,7 +18,8 @@ void add_bf16(const at::Tensor& sum, const at::Tensor& more) {
   for (std::int64_t k = 0; k < end; ++k) to[k] += static_cast<float>(from[k]);
 }
 
-// A loop widens fp16 by integer operations, libtorch by the CPU's own: piece by piece on the stack.
+// A plain loop widens fp16 by integer operations, libtorch by the CPU's own: piece by piece, on the
+// stack.
 void add_fp16(const at::Tensor& sum, const at::Tensor& more) {
   constexpr std::int64_t most = 1 << 14;
   const at::Tensor to = sum.view({-1}), from = more.view({-1});
@@ -30,7 +31,8 @@ void add_fp16(const at::Tensor& sum, const at::Tensor& more) {
   }
 }
 
-// On a CPU libtorch adds reals of 2 bytes to fp32 by way of an fp32 copy of them all.
+// Adds to a sum without a copy: on a CPU libtorch adds reals of 2 bytes to fp32 by way of an fp32
+// copy of them all.
 void add_to(const at::Tensor& sum, const at::Tensor& more) {
   const bool direct = sum.is_cpu() && more.is_cpu() && sum.is_contiguous() &&
                       more.is_contiguous() && sum.scalar_type() == at::kFloat &&
@@ -131,7 +133,7 @@ const at::Tensor& Storage::summed(int slot) {
 
 void Storage::settle(int slot) {
   const at::Tensor& whole = open(slot);
-  std::int64_t end = 0;  // of what parameters sum on their own
+  std::int64_t end = 0;  // end of the parameters' parts, which are settled one by one
   const auto clear = [&](int part, const at::Tensor& tensor) {
     if (!written_[part]) tensor.zero_();
     written_[part] = true;

@@ -15,15 +15,17 @@
 namespace mw {
 namespace {
 
-// What a rank tells the first of those that are here of a step, and when it saw that all had met
-// for the step's totals: zero where all ranks run at a time.
+// What a rank tells the first rank of this process about a step. `met`: when it saw that all ranks
+// had met for the step's totals; zero where all ranks run at a time.
 struct Told {
   RankReport report;
   Moment met;
-  double lr = 0, loss_scale = 0;  // as functions of a script or a plugin have said them there
+  // as functions of the script or a plugin returned them on the rank
+  double lr = 0, loss_scale = 0;
 };
 
-// Ranks that take another rate, or another factor of the loss, than rank 0 are no replicas of it.
+// Throws Error (run) if a rank took another learning rate or loss scale than rank 0: it is no
+// replica.
 void refuse_if_apart(const StepReport& first, double lr, double loss_scale,
                      const std::string& where) {
   const auto compare = [&](const char* key, const char* what, double one, double two) {
@@ -38,7 +40,8 @@ void refuse_if_apart(const StepReport& first, double lr, double loss_scale,
   compare("loss_scale", "the loss scale", first.loss_scale, loss_scale);
 }
 
-// Takes what the outcome says of times, which may be long where the step is traced.
+// Moves the outcome's times, which may be long where the step is traced, and clears the ledger's
+// books of the step.
 RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
                      const RankRuntime& runtime) {
   RankReport report;
@@ -60,7 +63,7 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
   return report;
 }
 
-// What a rank's thread does beside the steps, for accounts.
+// The seconds that observers take on a rank's thread, for accounts of steps.
 struct Beside {
   struct Spent {
     double since_step = 0;
@@ -70,7 +73,8 @@ struct Beside {
   double began = seconds_now();
   std::int64_t steps = 0;
 
-  // Another step begins now: what was done since the last one is of that, or, `apart`, of none.
+  // The time of another step begins at `now`. If `apart`, what observers took since the last call
+  // is in no step's.
   void start(bool apart, double now) {
     for (Spent& spent : by_observer) {
       if (apart) spent.apart += spent.since_step;
@@ -133,7 +137,7 @@ class Run {
       const bool stop = done.stop || done.not_finite;
       StepEnd end{done, step, stop || step + 1 == setup_.steps};
       if (place_of(executor) == 0) {
-        Moment met;  // when the first of the ranks saw that they had
+        Moment met;  // when the first rank saw that all had met
         for (Told& told : all) {
           if (met.wall == 0 || told.met.wall < met.wall) met = told.met;
           refuse_if_apart(report, told.lr, told.loss_scale,
@@ -175,7 +179,7 @@ class Run {
       report.cpu_seconds = end.cpu - since.cpu;
       since = end;
     }
-    // What was done since the last read() is no part of any step. Returns when that ended.
+    // Leaves the time since the last read() out of all steps. Returns when it ended.
     double leave_out() {
       const Moment end = now();
       since.wall += end.wall - read_at.wall;
@@ -184,7 +188,6 @@ class Run {
     }
   };
 
-  // Calls the observers in their order.
   void observe(Executor& executor, StepEnd& end, bool stop, Beside& beside) {
     for (std::size_t o = 0; o < observers_.size(); ++o) {
       const double began = seconds_now();
@@ -217,7 +220,7 @@ class Run {
     return account;
   }
 
-  // What the first rank waited for the reports of the others is of its own step.
+  // Adds the seconds for which the first rank waited for the others' reports to its own account.
   static void add_gathered(StepReport& report, double seconds) {
     StepAccount& account = report.ranks.front().account;
     if (account.seconds == 0) return;
@@ -225,7 +228,7 @@ class Run {
     account.seconds += account.gathered;
   }
 
-  // Among the ranks that are here.
+  // The rank's index among the ranks of this process.
   std::size_t place_of(const Executor& executor) const {
     return static_cast<std::size_t>(executor.rank() - runtime_.here().front());
   }
@@ -249,7 +252,7 @@ class Run {
   const std::atomic<bool>* stop_;
   RankRuntime runtime_;
   Meeting<Told> reports_;
-  TrainOutcome outcome_;  // the first one's of those that are here
+  TrainOutcome outcome_;  // as the first rank of this process knows it
 };
 
 }  // namespace

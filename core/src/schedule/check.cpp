@@ -54,7 +54,7 @@ class Checker {
   Checker(const Schedule& schedule, const ScheduleRequest& request, Problems& problems)
       : schedule_(schedule), request_(request), problems_(problems) {}
 
-  // What makes sense of a fault depends on what came before being whole.
+  // Runs the checks up to the first that fails: each relies on those before it.
   void run() {
     if (sizes() && complete() && ordered() && independent() && !waits_for_ever()) memory();
   }
@@ -100,8 +100,8 @@ class Checker {
     return good && holds_works();
   }
 
-  // A single work of a late microbatch asks for all before it: a table of so many places would
-  // take all memory.
+  // Refuses a schedule with far too few works: a single work of a late microbatch asks for a table
+  // of places that would take all memory.
   bool holds_works() {
     constexpr std::int64_t places_at_least = 1 << 20;
     std::int64_t works = 0;
@@ -121,7 +121,7 @@ class Checker {
     return places_[4 * cell + static_cast<std::size_t>(work)];
   }
 
-  // Each work once, on its stage.
+  // Whether each work stands once, and on its stage.
   bool complete() {
     const int m = schedule_.microbatches, vstages = schedule_.vstages();
     places_.assign(4 * static_cast<std::size_t>(vstages) * static_cast<std::size_t>(m), {});
@@ -203,7 +203,7 @@ class Checker {
     return whole.stage >= 0 ? whole : place(need.vstage, microbatch, Work::dgrad);
   }
 
-  // On one stage what is needed comes before.
+  // Whether on each stage an action comes after what it needs.
   bool ordered() {
     Faults order(problems_, "schedule.order", "move it behind what it needs");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
@@ -223,8 +223,8 @@ class Checker {
     return !order.any();
   }
 
-  // Works of a group need nothing of each other; what they need of each other by way of other
-  // stages is a cycle of stages that wait.
+  // Whether the works of each group need nothing of each other. What they need by way of other
+  // stages is a cycle, which waits_for_ever() finds.
   bool independent() {
     Faults groups(
         problems_, "schedule.group",
@@ -277,7 +277,7 @@ class Checker {
     return {stage, static_cast<int>(step)};
   }
 
-  // Stages that wait for each other: follows who waits for whom until somebody comes up again.
+  // Whether stages wait for each other: follows who waits for whom until a stage comes up again.
   bool waits_for_ever() {
     const auto reached = replay(schedule_, [](int, std::size_t, const Action&) {});
     int stage = 0;
@@ -288,7 +288,7 @@ class Checker {
     while (stage < schedule_.stages() && !stuck(stage)) ++stage;
     if (stage == schedule_.stages()) return false;
 
-    std::vector<std::pair<Place, Place>> chain;  // what waits, and for what
+    std::vector<std::pair<Place, Place>> chain;  // what waits, and what it waits for
     std::vector<int> seen(static_cast<std::size_t>(schedule_.stages()), -1);
     bool grouped = false;
     while (seen[static_cast<std::size_t>(stage)] < 0) {
@@ -342,7 +342,7 @@ class Checker {
   const Schedule& schedule_;
   const ScheduleRequest& request_;
   Problems& problems_;
-  std::vector<Place> places_;  // of each (virtual stage, microbatch, work)
+  std::vector<Place> places_;  // by virtual stage, microbatch and work: where the work stands
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace mw {
 namespace {
 
-// The entry of a list that holds nothing, one for all, or one for each virtual stage.
+// A virtual stage's entry in a list that holds nothing, one entry for all, or one for each of them.
 template <typename T>
 const T& entry(const std::vector<T>& list, int vstage, const char* what) {
   static const T standard;

@@ -155,7 +155,7 @@ class Reader {
   std::size_t cell_ = 0;
 };
 
-// `open`, `between` and `close` are written around and in groups.
+// Writes a line for each stage. `open`, `between` and `close` stand around and in groups.
 std::string print(const Schedule& schedule, std::string_view separator, std::string_view open,
                   std::string_view between, std::string_view close) {
   std::string out;
@@ -176,7 +176,7 @@ std::string print(const Schedule& schedule, std::string_view separator, std::str
   return out;
 }
 
-// A last line without an end and one with it are the same.
+// A newline at the end of the last line makes no difference.
 std::vector<std::string_view> lines_of(std::string_view text) {
   if (text.substr(0, 3) == "\xef\xbb\xbf") text.remove_prefix(3);
   while (!text.empty() && std::string_view(" \t\r\n").find(text.back()) != std::string_view::npos)

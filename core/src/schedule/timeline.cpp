@@ -21,7 +21,7 @@ double seconds_of(Work work, const WorkTimes& times) {
   return times.wgrad;
 }
 
-// What the actions from `first` to before `end` take: a group's, or that of one by itself.
+// The seconds of the actions from `first` to before `end`: a group, or one by itself.
 double seconds_of_group(const Schedule& schedule, const ScheduleRequest& request, int stage,
                         std::size_t first, std::size_t end) {
   const auto& actions = schedule.order[static_cast<std::size_t>(stage)];
@@ -85,7 +85,7 @@ ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& reque
   std::vector<double> free(schedule.order.size(), 0);
   std::vector<double> ends(2 * static_cast<std::size_t>(vstages) * static_cast<std::size_t>(m), 0);
 
-  std::vector<std::size_t> group(schedule.order.size(), 0);  // of each stage's group: its end
+  std::vector<std::size_t> group(schedule.order.size(), 0);  // by stage: end of its present group
   const auto ready = [&](int stage, const Action& action) {
     const Need need = needs_of(action, vstages).other;
     if (need.vstage < 0) return 0.0;
@@ -97,7 +97,7 @@ ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& reque
     const auto s = static_cast<std::size_t>(stage);
     auto& works = timeline.stages[s];
     TimedAction timed;
-    if (step == group[s]) {  // one by itself, or the first of a group
+    if (step == group[s]) {  // an action by itself, or the first of a group
       group[s] = schedule.group_end(stage, step);
       timed.start = free[s];
       for (std::size_t k = step; k < group[s]; ++k)

@@ -1,6 +1,6 @@
-// Loaded into the processes of a run that is disturbed (LD_PRELOAD): their wall clock is off by the
-// seconds that a file says, which may change at any time. Clocks that only go on are left alone.
-// Links nothing but the C library.
+// A library that is loaded into the processes of a disturbed run (LD_PRELOAD): their wall clock is
+// off by the number of seconds in a file, which may change at any time. Monotonic clocks are left
+// alone. Links nothing but the C library.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-const volatile std::int64_t* offset = nullptr;  // seconds; null: the clock is right
+const volatile std::int64_t* offset = nullptr;  // offset in seconds; null: none
 
 __attribute__((constructor)) void open_offset() {
   const char* const path = std::getenv("MESHWRIGHT_CLOCK_OFFSET");
@@ -32,7 +32,7 @@ std::int64_t seconds_off() {
 using ClockGettime = int(clockid_t, timespec*);
 
 int real_time(clockid_t clock, timespec* time) {
-  static ClockGettime* real = nullptr;  // every thread finds the same one
+  static ClockGettime* real = nullptr;  // no lock: every thread finds the same address
   if (real == nullptr) real = reinterpret_cast<ClockGettime*>(::dlsym(RTLD_NEXT, "clock_gettime"));
   if (real == nullptr) {
     errno = ENOSYS;

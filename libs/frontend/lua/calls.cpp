@@ -23,9 +23,9 @@ Error with_places(const Error& error, const std::function<std::string(const Prob
 
 namespace {
 
-// What a Lua expression after `--set key=` comes to.
+// The value of the Lua expression after `--set key=`.
 Json evaluated(lua_State* lua, const Setting& setting) {
-  // Where a sandbox hides it from the script.
+  // A sandbox hides this module in the registry.
   if (lua_getfield(lua, LUA_REGISTRYINDEX, "meshwright.settings") == LUA_TNIL) {
     lua_pop(lua, 1);
     lua_getglobal(lua, "require");
@@ -53,7 +53,7 @@ Json evaluated(lua_State* lua, const Setting& setting) {
 void read_settings(lua_State* lua, Script::State& state) {
   if (state.settings_read) return;
   state.settings_read = true;
-  Problems problems;  // of all of them
+  Problems problems;  // problems of all settings
   const int top = lua_gettop(lua);
   for (const std::string& given : state.options.settings) {
     try {
@@ -74,7 +74,7 @@ void read_settings(lua_State* lua, Script::State& state) {
 
 Json call_function(Script::State& state, std::int64_t number, const std::vector<Json>& arguments) {
   const std::lock_guard lock(state.calling);
-  // An experiment may outlive its verb, and its script's turn.
+  // Functions may be called after their verb: then on the main Lua thread.
   lua_State* lua = state.waiting != nullptr ? state.waiting : state.lua;
   const int top = lua_gettop(lua);
   state.watch.enter();
@@ -87,7 +87,7 @@ Json call_function(Script::State& state, std::int64_t number, const std::vector<
     luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
     for (const Json& argument : arguments) push_argument(lua, argument);
     protected_call(lua, static_cast<int>(arguments.size()), 1);
-    state.watch.throw_if_given_up();  // though the script caught it
+    state.watch.throw_if_given_up();  // even if the script caught the error
     Json result = to_json(lua, -1, "the function's result");
     lua_settop(lua, top);
     state.watch.leave(lua);
@@ -104,7 +104,7 @@ namespace {
 
 using State = Script::State;
 
-// A field that the table lacks. A script can call this itself, with anything.
+// __index: raises the error for a field that the table lacks. A script can call this with anything.
 int unknown_field(lua_State* lua) {
   luaL_checktype(lua, 1, LUA_TTABLE);
   const std::string key = luaL_tolstring(lua, 2, nullptr);

@@ -1,4 +1,4 @@
-// What the functions that Lua calls share: errors with their places, settings, calls back.
+// Shared by the functions that Lua calls: places of errors, --set, and calls of script functions.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace mw {
 
-// Every problem that the script's author can mend gets its place in front.
+// Gives each problem that the script's author can mend its place, unless it has one.
 Error with_places(const Error& error, const std::function<std::string(const Problem&)>& place);
 
 template <Function function>
@@ -25,10 +25,10 @@ int placed(lua_State* lua) {
 // Reads the values of --set, once.
 void read_settings(lua_State* lua, Script::State& state);
 
-// See CallFunction.
+// Does what CallFunction (lua/host.h) says.
 Json call_function(Script::State& state, std::int64_t number, const std::vector<Json>& arguments);
 
-// While one is there, the script waits for a verb: its functions can be called, none of its verbs.
+// While an object exists, the script waits for a verb: its functions may be called, but no verb.
 class InVerb {
  public:
   InVerb(lua_State* lua, Script::State& state, const std::vector<Json>& experiments)

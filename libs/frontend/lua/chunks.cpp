@@ -31,7 +31,7 @@ namespace {
 constexpr char compiled = LUA_SIGNATURE[0];
 constexpr std::size_t most_script_bytes = std::size_t{64} << 20;
 
-// What stands where a script was looked for in vain.
+// A hint for a script that is not there: the file nearest to its name.
 std::string nearest_file(const fs::path& file) {
   std::vector<std::string> names;
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
@@ -40,7 +40,7 @@ std::string nearest_file(const fs::path& file) {
        entry.increment(error)) {
     if (entry->path().extension() == ".lua") names.push_back(entry->path().filename().string());
   }
-  // Those that ship lie in scripts/.
+  // Shipped scripts lie in scripts/.
   const fs::path shipped = fs::path("scripts") / file.filename();
   if (!file.has_parent_path() && fs::is_regular_file(shipped, error))
     return fmt::format("did you mean {}?", shipped.string());
@@ -71,7 +71,8 @@ std::string read_all(int file, const std::string& name) {
   }
 }
 
-// With the mode "t" at `index`, whatever was given there, and as many arguments else.
+// Calls the wrapped function with the mode "t" (text only) as argument `index`, whatever was given
+// there.
 int call_as_text(lua_State* lua, int index) {
   if (lua_gettop(lua) < index) lua_settop(lua, index);
   lua_pushliteral(lua, "t");
@@ -95,8 +96,9 @@ int load_file(lua_State* lua, const char* file) {
   return LUA_ERRFILE;
 }
 
-// Where a copy of a file lies that the script names so: below the script's folder as it does below
-// the working directory. Two files from elsewhere may have one name: each has a folder of its own.
+// Where the copy of a file lies, relative to the folder of copies: at the path that the script
+// names, if that is below the working directory. Files from elsewhere may share a name, so each has
+// a folder of its own.
 fs::path place_of_copy(const fs::path& file) {
   const fs::path place = file.lexically_normal();
   if (place.is_relative() && !place.empty() && *place.begin() != "..") return place;
@@ -106,8 +108,8 @@ fs::path place_of_copy(const fs::path& file) {
   return fs::path("loaded") / fmt::format("{:016x}", hash.value()) / place.filename();
 }
 
-// The file that loadfile and dofile mean: the one of that name, unless it is gone, or is no longer
-// what it was when copies were made; then the copy.
+// The file that loadfile and dofile read: the named one, or its copy if the named one is gone or
+// has changed since copies were made.
 std::string file_meant(lua_State* lua, const std::string& given) {
   const Script::State& state = Script::State::of(lua);
   std::error_code error;
@@ -138,7 +140,7 @@ void tell_loaded(lua_State* lua, const fs::path& place, const std::string& file)
   if (text) state.host.loaded(place.generic_string(), *text);
 }
 
-// The first argument of loadfile and dofile becomes the file that is meant.
+// Replaces the first argument of loadfile and dofile by the file that file_meant() finds.
 void take_file(lua_State* lua) {
   if (lua_type(lua, 1) != LUA_TSTRING) return;  // standard input
   const std::string given = lua_tostring(lua, 1), file = file_meant(lua, given);
@@ -165,8 +167,9 @@ int dofile(lua_State* lua) {
   return lua_gettop(lua) - 1;
 }
 
-// The first of a path's files that is there and that the script may read; "": none is. `missing`
-// becomes why not. Opens nothing, as Lua's own does: who opens a named pipe waits for its writer.
+// The first file of a search path that is there and that the script may read; "": none is, and
+// `missing` becomes why. Opens nothing, unlike Lua's own: opening a named pipe waits for its
+// writer.
 std::string find_module(lua_State* lua, const char* name, const char* path, std::string& missing) {
   std::istringstream files(luaL_gsub(lua, path, LUA_PATH_MARK, name));
   lua_pop(lua, 1);
@@ -190,8 +193,8 @@ int search_path(lua_State* lua) {
   return found.empty() ? 2 : 1;
 }
 
-// Leaves on the stack what a searcher of package.searchers returns for the module's file: its
-// function and the file's name. An error of Lua if it does not load.
+// Pushes what a searcher of package.searchers returns for a module's file: the module's function
+// and the file's name. Raises an error of Lua if the file does not load.
 int load_module(lua_State* lua, const std::string& name, const std::string& file) {
   if (load_file(lua, file.c_str()) != LUA_OK) {
     return luaL_error(lua, "error loading module '%s' from file '%s':\n\t%s", lua_tostring(lua, 1),
@@ -202,7 +205,8 @@ int load_module(lua_State* lua, const std::string& name, const std::string& file
   return 2;
 }
 
-// The second of package.searchers: a module's Lua file. The next ones open what they find.
+// The second of package.searchers: a module's Lua file. Refuses an irregular file that a later
+// searcher would open.
 int search(lua_State* lua) {
   const char* name = luaL_gsub(lua, luaL_checkstring(lua, 1), ".", LUA_DIRSEP);
   std::string missing;
@@ -247,7 +251,7 @@ ScriptText read_script(const fs::path& file) {
                                          : fmt::format("this is {}, not a script", kind)),
                 nearest_file(file));
   }
-  // What is piped has no folder of its own.
+  // A pipe has no folder of its own.
   if (fs::is_regular_file(file, error) && file.has_parent_path())
     script.folder = file.parent_path();
   script.is_file = fs::is_regular_file(file, error);

@@ -1,5 +1,5 @@
-// Where Lua code comes from: a script's file or standard input, and what a script loads itself.
-// Text only: Lua does not check compiled code, and what is wrong with it takes the process down.
+// Loads Lua code: a script's file or standard input, and what a script loads itself. Text only: Lua
+// does not check compiled code, and faulty code takes the process down.
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,10 @@
 
 namespace mw {
 
-// Leaves a script's function on the stack. Throws Error (script).
+// Loads a script, and leaves its function on the stack. Throws Error (script).
 void load_script(lua_State* lua, const ScriptText& script);
 
-// The error of a chunk of this name that does not load, whose message lies on the stack; pops it.
+// The error of a chunk `name` that does not load; pops Lua's message from the stack.
 Error load_error(lua_State* lua, const std::string& name);
 
 // load, loadfile, dofile and require refuse compiled code from here on.

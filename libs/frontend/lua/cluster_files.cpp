@@ -1,4 +1,4 @@
-// Finds files that describe clusters, and what they say of themselves.
+// Finds files that describe clusters, and reads the sentence with which each begins.
 #include "lua/cluster_files.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::string what_it_is(const fs::path& path) {
     if (first != std::string::npos) comment += (comment.empty() ? "" : " ") + line.substr(first);
   }
   int depth = 0;
-  std::size_t opened = 0, closed = 0, at = 0;  // of the last brackets
+  std::size_t opened = 0, closed = 0, at = 0;  // positions of the last brackets
   for (; at < comment.size(); ++at) {
     const char c = comment[at];
     if (c == '(' && depth++ == 0) opened = at;

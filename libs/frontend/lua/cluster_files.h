@@ -8,15 +8,15 @@
 namespace mw {
 
 struct ClusterFile {
-  std::string name;  // the file's, without its ending
+  std::string name;  // file name without its ending
   std::filesystem::path file;
-  std::string doc;  // its first line, if that is a comment
+  std::string doc;  // first sentence of the file's opening comment
 };
 
-// How the files of one's own end: hall.cluster.lua.
+// The ending of a user's own cluster files: hall.cluster.lua.
 inline constexpr const char* cluster_ending = ".cluster.lua";
 
-// The files of `folder` that end so, by name. Folders that do not exist have none.
+// The files of `folder` with this ending, by name; none if the folder does not exist.
 std::vector<ClusterFile> cluster_files(const std::filesystem::path& folder,
                                        const std::string& ending);
 

@@ -1,5 +1,5 @@
-// Walks through what a function of a script can reach: its code, without line numbers, what it
-// closes over, and the globals and modules that it names.
+// Hashes what a function of a script can reach: its code, without line numbers, what it closes
+// over, and the globals and modules that it names.
 #include "lua/code.h"
 
 #include <fmt/format.h>
@@ -21,8 +21,8 @@ namespace {
 
 static_assert(LUA_VERSION_NUM == 504, "the layout of binary code is that of Lua 5.4");
 
-// Signature, version, format, LUAC_DATA, three sizes, one integer, one number; then the count of
-// the function's upvalues.
+// The head of a Lua dump: signature, version, format, LUAC_DATA, three sizes, one integer, one
+// number; then the count of the function's upvalues.
 constexpr std::size_t bytes_of_head = 4 + 1 + 1 + 6 + 3 + sizeof(lua_Integer) + sizeof(lua_Number);
 // Types of constants, as lobject.h has them.
 constexpr unsigned char integer_constant = LUA_TNUMBER, real_constant = LUA_TNUMBER | 1 << 4,
@@ -30,9 +30,9 @@ constexpr unsigned char integer_constant = LUA_TNUMBER, real_constant = LUA_TNUM
                         long_text_constant = LUA_TSTRING | 1 << 4;
 constexpr std::size_t bytes_of_instruction = 4, bytes_of_upvalue = 3;
 
-// The binary code of Lua 5.4 (ldump.c of its sources) without the numbers of the lines at which
-// functions begin and end, the only ones that stripping leaves: a comment or an empty line above a
-// function makes no other function of it.
+// The binary code of Lua 5.4 (ldump.c of its sources) without the lines at which functions begin
+// and end, the only line numbers that stripping leaves: a comment or an empty line above a function
+// makes no other function of it.
 class StrippedCode {
  public:
   explicit StrippedCode(std::string_view stripped) : dump_(stripped) {
@@ -40,7 +40,7 @@ class StrippedCode {
     function();
   }
   const std::string& without_lines() const { return kept_; }
-  // Every text in it: names of globals, fields and modules, and any other.
+  // Every text constant: names of globals, fields and modules, and any other.
   const std::set<std::string>& texts() const { return texts_; }
 
  private:
@@ -66,7 +66,7 @@ class StrippedCode {
   }
 
   std::size_t text() {
-    const std::size_t size = kept_number();  // one more than it has; 0: there is none
+    const std::size_t size = kept_number();  // the text's length plus 1; 0: no text
     if (size > 0) keep(size - 1);
     return size > 0 ? size - 1 : 0;
   }
@@ -78,7 +78,7 @@ class StrippedCode {
     return value;
   }
 
-  // Seven bits a byte, the highest first; the last byte has the bit of 128.
+  // A number in the dump: seven bits a byte, the highest first; the last byte has the bit of 128.
   std::size_t number() {
     std::size_t value = 0;
     while (true) {
@@ -110,10 +110,10 @@ int take_code(lua_State*, const void* data, std::size_t size, void* code) {
   return 0;
 }
 
-// Hashes values of Lua with all that they refer to. Functions and tables get numbers in the order
-// in which they are found, and each is looked into once, so that cycles end. Keys that are such
-// have no order that is the same in every process: they are sorted by what is seen of them some
-// levels deep, and those that look alike are not told apart.
+// Hashes Lua values with all that they refer to. Functions and tables get numbers in the order in
+// which they are found, and each is visited once, so that cycles end. Functions and tables as keys
+// have no order that is the same in every process: they are sorted by a hash of some levels below
+// them, and keys with equal hashes are not told apart.
 class ValueHash {
  public:
   ValueHash(lua_State* lua, bool tables) : lua_(lua), tables_(tables) {
@@ -126,7 +126,7 @@ class ValueHash {
   ValueHash& operator=(const ValueHash&) = delete;
   ~ValueHash() { lua_settop(lua_, list_ - 1); }
 
-  // Adds the value, and a number in place of what has parts.
+  // Adds a value; for a function or table, its number.
   void add(int index) {
     index = lua_absindex(lua_, index);
     const int type = lua_type(lua_, index);
@@ -144,7 +144,7 @@ class ValueHash {
     }
   }
 
-  // Looks into all that has a number, and then has all of the hash.
+  // Visits all numbered functions and tables, and returns the hash.
   std::string whole() {
     for (std::size_t n = 1; n <= numbers_.size(); ++n) {
       lua_rawgeti(lua_, list_, static_cast<lua_Integer>(n));
@@ -160,7 +160,7 @@ class ValueHash {
     hash_.add(bytes.data(), size);
   }
 
-  // A number, a text, a truth value; "" of anything else.
+  // The bytes of a number, a text or a truth value; "" of anything else.
   std::string plain(int index) {
     const auto bytes = [](const auto& value) {
       return std::string(reinterpret_cast<const char*>(&value), sizeof value);
@@ -182,7 +182,7 @@ class ValueHash {
     lua_rawseti(lua_, list_, static_cast<lua_Integer>(numbers_.size()));
   }
 
-  // Adds what the function or table on top of the stack has, and pops it.
+  // Adds the contents of the function or table on top of the stack, and pops it.
   void parts() {
     const int own = lua_gettop(lua_);
     luaL_checkstack(lua_, 16, "tables nested too deep");
@@ -201,7 +201,7 @@ class ValueHash {
     return std::exchange(hash_, outer).value();
   }
 
-  // Adds what is seen of a function or table without giving numbers, once for each depth.
+  // Adds a hash of a function or table that gives no numbers, made once for each depth.
   void look(int index) {
     const auto [seen, fresh] = seen_.try_emplace({lua_topointer(lua_, index), levels_});
     if (fresh) {
@@ -216,7 +216,7 @@ class ValueHash {
     hash_.add(&seen->second, sizeof seen->second);
   }
 
-  // The place of an entry among those whose keys have no order.
+  // A sort key for a table's entry whose key is a function or a table.
   std::string place_of(int key, int value) {
     const auto known = numbers_.find(lua_topointer(lua_, key));
     if (walks_ && known != numbers_.end()) return fmt::format("#{:016x}", known->second);
@@ -243,8 +243,8 @@ class ValueHash {
     lua_pop(lua_, 1);
   }
 
-  // Names the functions of C of the table on top of the stack, and up to a depth those of Lua and
-  // the tables, which other releases of the program write otherwise.
+  // Names the C functions in the table on top of the stack, and down to a depth also its Lua
+  // functions and tables, whose code other releases of the program change.
   void find_names_in(const std::string& table, int depth) {
     for (lua_pushnil(lua_); lua_next(lua_, -2) != 0; lua_pop(lua_, 1)) {
       const bool is_table = lua_istable(lua_, -1);
@@ -265,9 +265,9 @@ class ValueHash {
     return library_file(lua_, info.source);
   }
 
-  // Adds the code of the function on top of the stack, what it closes over, and what it names. The
-  // library's own code is another in each release: of it, only the functions of scripts count that
-  // it was given.
+  // Adds the code of the function on top of the stack, its upvalues, and the globals that it names.
+  // A library function's code may change in each release: its file stands for it, and of its
+  // upvalues only a script's functions count.
   void function() {
     const int own = lua_gettop(lua_);
     if (const std::string file = library_file_of(own); !file.empty()) {
@@ -291,14 +291,14 @@ class ValueHash {
     }
   }
 
-  // A value that a function refers to. Where tables are left out, modules are not.
+  // Adds a value that a function refers to. Modules count even where tables do not.
   void add_held(int index) {
     module_ = modules_.contains(lua_topointer(lua_, index));
     add(index);
     module_ = false;
   }
 
-  // The globals of these names, and the files that a function loads when it is called.
+  // Adds the globals of these names, and the files that a function loads when it is called.
   void named(const std::set<std::string>& texts, int globals) {
     for (const std::string& name : texts) {
       lua_pushlstring(lua_, name.data(), name.size());
@@ -327,7 +327,7 @@ class ValueHash {
   // Adds the entries of the table on top of the stack, sorted by key: Lua keeps no order.
   void table() {
     const int own = lua_gettop(lua_);
-    lua_newtable(lua_);  // of its keys
+    lua_newtable(lua_);  // the keys by their number
     std::vector<std::pair<std::string, lua_Integer>> order;
     for (lua_pushnil(lua_); lua_next(lua_, own) != 0; lua_pop(lua_, 1)) {
       const int type = lua_type(lua_, -2);
@@ -347,7 +347,7 @@ class ValueHash {
       const auto& [place, n] = order[k];
       const bool alike = (k > 0 && order[k - 1].first == place) ||
                          (k + 1 < order.size() && order[k + 1].first == place);
-      if (alike) {  // keys that have no order
+      if (alike) {  // keys that are not told apart
         text(place);
         continue;
       }
@@ -364,16 +364,16 @@ class ValueHash {
 
   lua_State* const lua_;
   const bool tables_;
-  int list_ = 0;  // where the stack has what has a number, at that number + 1
-  std::map<const void*, std::size_t> numbers_;  // of functions and tables, as they were found
-  std::set<std::string> files_;                 // that functions load
+  int list_ = 0;  // stack index of the list of numbered values, at number + 1
+  std::map<const void*, std::size_t> numbers_;  // numbers of functions and tables
+  std::set<std::string> files_;                 // files that functions load
   // Names of values that the program gives to all scripts: modules, their fields, the table of
   // globals, C functions.
   std::map<const void*, std::string> names_;
   std::set<const void*> modules_;
-  bool module_ = false;  // what is added is a module
-  bool walks_ = true;    // functions and tables get numbers; else they are looked at
-  int levels_ = 32;      // how much deeper is looked
+  bool module_ = false;  // the value that is added is a module
+  bool walks_ = true;    // functions and tables get numbers; else look() hashes them
+  int levels_ = 32;      // how many levels deeper look() goes
   std::map<std::pair<const void*, int>, std::uint64_t> seen_;
   Fnv1a<std::uint64_t> hash_;
 };

@@ -1,4 +1,4 @@
-// What a Lua function does, wherever it stands in its script.
+// A hash of what a Lua function does, wherever it stands in its script.
 #pragma once
 
 #include <lua.hpp>
@@ -12,7 +12,7 @@ namespace mw {
 // count: a function that collects in a table what it sees stays the same function.
 std::string code_of_function(lua_State* lua, int index, bool tables);
 
-// In Lua's registry: the searcher of package.searchers that finds the Lua files of modules.
+// Registry key of the searcher of package.searchers that finds the Lua files of modules.
 inline constexpr const char* searcher_key = "meshwright.searcher";
 
 }  // namespace mw

@@ -40,7 +40,7 @@ std::string text_argument(lua_State* lua, int index, const char* what) {
 
 // --- Verbs ---
 
-// What key paths start from: the experiment, or of two both.
+// The table in which key paths begin: the experiment, or { a, b } of two.
 Json root_of(const std::vector<Json>& experiments) {
   if (experiments.size() == 1) return experiments.front();
   Json both = {{"a", experiments[0]}, {"b", experiments[1]}};
@@ -48,9 +48,10 @@ Json root_of(const std::vector<Json>& experiments) {
   return both;
 }
 
-// Lua forgets the line of a tail call, return mw.train { … }. This is the last line of the script
-// on which something in its table was made, mw.llama { … } or a plan's entry. Where the script
-// made nothing of it, lines of the first place's file are compared; empty if there are no places.
+// The last line of the script on which something in the verb's table was made, mw.llama { … } or a
+// plan's entry. It stands for the line of a tail call, return mw.train { … }, which Lua forgets.
+// Where the script made nothing of it, lines of the first place's file are compared; empty if there
+// are no places.
 std::string place_inside(const Json& table, const std::string& script) {
   struct Place {
     std::string text, file;
@@ -80,7 +81,8 @@ std::string place_inside(const Json& table, const std::string& script) {
   return last->text;
 }
 
-// The experiments that a verb is given, with the command line's settings in them. `fail` throws.
+// Reads the experiments that a verb is given, and applies the command line's settings. `fail`
+// throws.
 std::vector<Json> read_experiments(
     lua_State* lua, State& state, int count, const std::string& here,
     std::vector<AppliedSetting>& applied,
@@ -115,7 +117,7 @@ std::vector<Json> read_experiments(
   return experiments;
 }
 
-// call(verb, experiment…)
+// call(verb, experiment…) -> the verb's result
 int core_call(lua_State* lua) {
   State& state = State::of(lua);
   std::string verb = lua_tostring(lua, 1);
@@ -164,7 +166,7 @@ int core_call(lua_State* lua) {
   return 1;
 }
 
-// --- What there is ---
+// --- Plugins, clusters, ops and helpers ---
 
 // verbs() -> { name, … }
 int core_verbs(lua_State* lua) {
@@ -174,7 +176,8 @@ int core_verbs(lua_State* lua) {
   return 1;
 }
 
-// { tag =, name =, positional = }: the tag is what its table has the name under.
+// { tag =, name =, positional = }; the tag is the key under which the constructor's table has the
+// name.
 Json constructor_json(const Registration& one) {
   Json entry = {{"tag", one.kind == Kind::strategy ? "plugin" : "kind"}, {"name", one.name}};
   if (!one.options().positional().empty()) entry["positional"] = one.options().positional();
@@ -207,19 +210,20 @@ int core_plugin(lua_State* lua) {
                               text_argument(lua, 1, "mw.plugins takes names of plugins")));
 }
 
-// load_plugin(path) -> the same. A relative path counts from the working directory, then
+// load_plugin(path) -> as plugin(name). A relative path counts from the working directory, then
 // from the script's folder.
 int core_load_plugin(lua_State* lua) {
   State& state = State::of(lua);
   const fs::path given = text_argument(lua, 1, "mw.plugin takes the path of a plugin file");
   const fs::path beside = state.folder / given;
-  std::error_code error;  // what cannot be looked at is not there
+  std::error_code error;  // ignored: a file that cannot be looked at is not there
   const bool use_beside =
       may_read(beside) && !fs::exists(given, error) && fs::exists(beside, error);
   return push_plugin(lua, state.host.plugins().load(use_beside ? beside : given));
 }
 
-// strategy(table) -> name, the option that a bare value stands for; all that is wrong with it
+// strategy(table) -> name, the option that a bare value stands for. Throws all problems of the
+// table.
 int core_strategy(lua_State* lua) {
   if (lua_gettop(lua) != 1 || lua_type(lua, 1) != LUA_TTABLE) {
     throw Error(Stage::script, "script.argument", "",
@@ -247,7 +251,7 @@ int core_strategy(lua_State* lua) {
   return 2;
 }
 
-// pass(verb, the edit's number, …) -> what the verb of a pass's code yields
+// pass(verb, the edit's number, …) -> the result of a verb of a pass's code
 int core_pass(lua_State* lua) {
   Json arguments = Json::array();
   for (int n = 1; n <= lua_gettop(lua); ++n) arguments.push_back(to_json(lua, n, "pass"));
@@ -255,11 +259,11 @@ int core_pass(lua_State* lua) {
   return 1;
 }
 
-// The facts of a lane's instructions, which conditions ask: values of Lua that hold them.
+// Lua userdata with the facts of a lane's instructions, which conditions ask.
 constexpr const char* lane_type = "meshwright.lane_facts";
 struct LaneFacts {
-  std::vector<Json> facts;        // of each instruction
-  std::vector<std::string> axes;  // of the plan's mesh, by name
+  std::vector<Json> facts;        // facts of each instruction
+  std::vector<std::string> axes;  // names of the axes of the plan's mesh
 };
 const LaneFacts& lane_argument(lua_State* lua) {
   return *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));
@@ -270,9 +274,10 @@ int drop_lane(lua_State* lua) {
   return 0;
 }
 
-// lane_facts({ facts of an instruction, … }, { name of an axis, … }) -> what the next two take
+// lane_facts({ facts of an instruction, … }, { name of an axis, … }) -> facts for lane_find,
+// lane_nothing
 int core_lane_facts(lua_State* lua) {
-  Json list = to_json(lua, 1, "lane");  // an object without a key where the lane is empty
+  Json list = to_json(lua, 1, "lane");  // an empty lane comes as an empty object
   LaneFacts facts;
   facts.facts.assign(std::move_iterator(list.begin()), std::move_iterator(list.end()));
   for (const Json& axis : to_json(lua, 2, "lane")) facts.axes.push_back(axis.get<std::string>());
@@ -286,9 +291,9 @@ int core_lane_facts(lua_State* lua) {
 }
 
 // lane_find(facts, what, condition, from, to, last) -> the place of the first instruction between
-// `from` and `to` that the condition takes, or of the last one where `last` is true. Where it takes
-// none: nil, and the known kind of ops that is nearest to a misspelt one, if any. `what` names the
-// caller in messages.
+// `from` and `to` that the condition takes, or of the last one where `last` is true. Where there is
+// none: nil, and the known kind of ops nearest to a misspelt one, if any. `what` names the caller
+// in messages.
 int core_lane_find(lua_State* lua) {
   const auto& [facts, axes] = lane_argument(lua);
   const std::string what = luaL_checkstring(lua, 2);
@@ -305,7 +310,7 @@ int core_lane_find(lua_State* lua) {
     lua_pushinteger(lua, place);
     return 1;
   }
-  std::set<std::string> kinds{"combine", "dispatch"};  // wherever there are experts
+  std::set<std::string> kinds{"combine", "dispatch"};  // op kinds of experts
   for (const Registration* op : State::of(lua).host.plugins().list(Kind::op))
     kinds.insert(op->name);
   for (const Json& one : facts) kinds.insert(one.value("kind", ""));
@@ -329,14 +334,14 @@ int core_lane_nothing(lua_State* lua) {
   return 2;
 }
 
-// plugin_names() -> { name, … }, nothing loaded
+// plugin_names() -> { name, … }; loads no plugin
 int core_plugin_names(lua_State* lua) {
   push_json(lua, State::of(lua).host.plugins().names());
   return 1;
 }
 
-// clusters(all) -> { name = { file, … } } of the plugin path's files, { name, … } that plugins
-// bring: those that the script has named, or all
+// clusters(all) -> { name = { file, … } } of the plugin path's files, { name, … } of clusters that
+// plugins bring: all plugins, or those that the script has named
 int core_clusters(lua_State* lua) {
   PluginRegistry& plugins = State::of(lua).host.plugins();
   Json files = Json::object(), brought = Json::array();
@@ -352,8 +357,7 @@ int core_clusters(lua_State* lua) {
   return 2;
 }
 
-// cluster(name, changes) -> the table that a plugin describes, and the changes that are no options
-// of it
+// cluster(name, changes) -> the table that a plugin describes, and changes that are not its options
 int core_cluster(lua_State* lua) {
   const std::string name = luaL_checkstring(lua, 1);
   PluginRegistry& plugins = State::of(lua).host.plugins();
@@ -375,7 +379,7 @@ int core_cluster(lua_State* lua) {
   return 2;
 }
 
-// is_file(path): whether something is there that can be opened, where the script may read
+// is_file(path) -> whether the path exists. Throws where the script may not read.
 int core_is_file(lua_State* lua) {
   const fs::path path = luaL_checkstring(lua, 1);
   check_may_read(path);
@@ -384,7 +388,7 @@ int core_is_file(lua_State* lua) {
   return 1;
 }
 
-// op(name, inputs, options) -> how many values it makes. Refuses what the op does not take.
+// op(name, inputs, options) -> how many values the op makes. Refuses what the op does not take.
 int core_op(lua_State* lua) {
   const std::string name = luaL_checkstring(lua, 1);
   State& state = State::of(lua);
@@ -433,7 +437,7 @@ int core_refuse(lua_State* lua) {
                       hint == nullptr ? "" : hint, place == nullptr ? "" : place});
 }
 
-// bar_chart(file, chart): a page, missing folders made
+// bar_chart(file, chart): writes a page; makes missing folders
 int core_bar_chart(lua_State* lua) {
   write_output({"mw.bar_chart", luaL_checkstring(lua, 1), OutputKind::page},
                bars_html(to_json(lua, 2, "chart")));
@@ -472,10 +476,10 @@ int core_near(lua_State* lua) {
   return 1;
 }
 
-// unknown(key, { known, … }, called): there is none of that name; "mw." and the key if not called
-// otherwise
+// unknown(key, { known, … }, message): throws that there is no mw.KEY, or `message`, with the
+// nearest name
 int core_unknown(lua_State* lua) {
-  const bool told = lua_gettop(lua) > 2;  // before the key's text stands there
+  const bool told = lua_gettop(lua) > 2;  // asked before luaL_tolstring() pushes a text
   const std::string key = luaL_tolstring(lua, 1, nullptr);
   std::vector<std::string> known;
   for (const Json& name : to_json(lua, 2, "")) known.push_back(name.get<std::string>());

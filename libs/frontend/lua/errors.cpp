@@ -16,8 +16,8 @@ Error& checked_error(lua_State* lua) {
   return *static_cast<Error*>(luaL_checkudata(lua, 1, error_type));
 }
 
-// A script may call this itself, and may get at the error after it: by what another thing's
-// finalizer holds.
+// __gc. A script may call this itself, and a finalizer of something else may still use the error
+// after it.
 int error_gc(lua_State* lua) {
   auto* const error = static_cast<Error*>(luaL_testudata(lua, 1, error_type));
   if (error == nullptr) return 0;
@@ -32,7 +32,7 @@ int error_text(lua_State* lua) {
   return 1;
 }
 
-// why.problems: a list of what is wrong; any other field is nil.
+// __index: `problems` is the list of problems; any other field is nil.
 int error_field(lua_State* lua) {
   const Error& error = checked_error(lua);
   if (lua_type(lua, 2) != LUA_TSTRING || std::string_view(lua_tostring(lua, 2)) != "problems")
@@ -84,7 +84,7 @@ void push_error(lua_State* lua, const Error& error) {
 
 namespace {
 
-// What a script raised, in words: never an address.
+// The value that a script raised, in words; never an address.
 std::string raised_text(lua_State* lua, int index) {
   const int type = lua_type(lua, index);
   const bool prints = luaL_getmetafield(lua, index, "__tostring") != LUA_TNIL;
@@ -102,7 +102,7 @@ std::string raised_text(lua_State* lua, int index) {
       }
       return lua_text(table);
     }
-  } catch (const Error&) {  // it holds what no value can
+  } catch (const Error&) {  // the table has values that Json cannot have
   }
   return fmt::format("a {}", lua_typename(lua, type));
 }
@@ -125,7 +125,8 @@ int add_trace(lua_State* lua) {
   Problem problem{Stage::script, "script.error", "", raised_text(lua, 1)};
   std::vector<std::string> places;
   lua_Debug frame;
-  // Lua goes to a level from the top each time: all of an endless recursion's would take minutes.
+  // lua_getstack() counts from the top each time: all levels of an endless recursion would take
+  // minutes.
   for (int level = 0;
        level < most_levels && lua_getstack(lua, level, &frame) != 0 && places.size() < most_places;
        ++level) {
@@ -137,7 +138,7 @@ int add_trace(lua_State* lua) {
       problem.message.erase(0, cut.size());
       problem.place = place;
     }
-    const bool known = !places.empty() && places.back() == place;  // a recursion's
+    const bool known = !places.empty() && places.back() == place;  // the same line, in a recursion
     if (!known && problem.place != place) places.push_back(std::move(place));
   }
   if (!places.empty()) problem.hint = "called from " + join(places);

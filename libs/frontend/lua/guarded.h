@@ -1,4 +1,4 @@
-// Functions for Lua that may throw.
+// Lets functions that Lua calls throw.
 #pragma once
 
 #include <cxxabi.h>
@@ -13,7 +13,7 @@ namespace mw {
 
 using Function = int (*)(lua_State*);
 
-// Raises outside of the handler: Lua unwinds by an exception of its own.
+// Raises the error in Lua outside of the catch block, as Lua unwinds by an exception of its own.
 template <Function function>
 int guarded(lua_State* lua) {
   std::optional<Error> caught;

@@ -13,7 +13,7 @@
 namespace mw {
 namespace {
 
-// Stands for a table or a list of the program's, whose keys keep their order in it.
+// Userdata that shows a Json table or list to Lua, and keeps the order of keys.
 constexpr const char* view_type = "meshwright.view";
 
 void push_view(lua_State* lua, const Json& value) {
@@ -49,7 +49,7 @@ int view_size(lua_State* lua) {
   return 1;
 }
 
-// Upvalue: how many entries were told before.
+// Iterator of pairs(). Upvalue: how many entries it has returned.
 int next_of_view(lua_State* lua) {
   const Json& of = viewed(lua, 1);
   const lua_Integer place = lua_tointeger(lua, lua_upvalueindex(1));

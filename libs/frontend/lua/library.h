@@ -1,4 +1,4 @@
-// Texts that the Lua library makes of values that the program has.
+// Calls functions of the Lua library that make texts of the program's values.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@
 
 namespace mw {
 
-// What a file of the library may call: it takes the list of its arguments.
+// A function that a file of the library may call, with the list of its arguments.
 using LibraryFunction = std::function<Json(const Json& arguments)>;
 
 // Calls the function that meshwright/NAME.lua of the library returns, in a Lua state of its own,
-// and returns its result. Throws Error (environment) where the library lacks it, and
-// std::runtime_error where `value` is not of the shape that the function reads. There `value` is
-// read as a table is; its keys keep their order, and null is nil. `functions` are the fields of the
-// module "meshwright.format".
+// and returns its result. To the function `value` looks like a table; its keys keep their order,
+// and null is nil. `functions` are the fields of the module "meshwright.format". Throws Error
+// (environment) where the library lacks NAME, and std::runtime_error where `value` is not of the
+// shape that the function reads.
 Json call_library(const std::string& name, const Json& value,
                   const std::map<std::string, LibraryFunction>& functions);
 

@@ -1,4 +1,5 @@
-// mw.load: hands a run's result, or a list of them, to a script; what is asked for must be there.
+// mw.load: hands a run's result, or a list of them, to a script, and refuses fields that no run
+// has.
 #include <fmt/format.h>
 
 #include <set>
@@ -45,7 +46,7 @@ int no_such_field(lua_State* lua) {
   throw Error(std::move(problem));
 }
 
-// On top of the stack: the table that is to be watched.
+// Gives the table on top of the stack a text, and refuses fields that are not `known`.
 void make_typed(lua_State* lua, const Json& known, std::string text) {
   text.erase(text.find_last_not_of('\n') + 1);  // print adds one
   lua_createtable(lua, 0, 2);

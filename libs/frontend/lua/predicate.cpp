@@ -19,7 +19,7 @@ struct Predicate::State {
   std::set<std::string> fields;
   lua_State* lua = nullptr;
   const Json* row = nullptr;
-  bool lacked = false;                 // a field that the row has not was read
+  bool lacked = false;                 // a field was read that the row lacks
   std::optional<std::string> unknown;  // a field that no row can have
   LuaMemory memory{std::size_t{64} << 20};
 };
@@ -41,7 +41,7 @@ int lacking(lua_State* lua) {
   return 0;
 }
 
-// Tables of the row tell when something is read that they lack.
+// Tables of the row set `lacked` where a field is read that they lack.
 void push_value(lua_State* lua, const Json& value) {
   push_json(lua, value, [](lua_State* state) {
     lua_createtable(state, 0, 1);
@@ -97,7 +97,7 @@ bool assigns(const std::string& text) {
   return false;
 }
 
-// Lua's message without its place, which is that of the option.
+// Lua's message without the place "where:1: ".
 std::string bare(std::string message) {
   const std::string place = "where:1: ";
   if (message.starts_with(place)) message.erase(0, place.size());

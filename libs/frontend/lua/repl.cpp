@@ -23,8 +23,8 @@ std::string path_at_end(const std::string& text) {
   return text.substr(at);
 }
 
-// What stands before the innermost brace that is open, and takes the table: "tp", "mw.llama".
-// Braces in texts do not count.
+// The name before the innermost open brace, which takes the table: "tp", "mw.llama". Braces in
+// texts do not count.
 std::string taker_of(const std::string& text) {
   std::vector<std::size_t> open;
   char quoted = 0;
@@ -62,7 +62,7 @@ std::vector<std::string> parts_of_path(const std::string& path) {
   return parts;
 }
 
-// Pushes what the path of globals holds, asking no metatable; false (nothing pushed) if there is
+// Pushes what a path of globals holds, without metatables; false (nothing pushed) if there is
 // nothing.
 bool push_path(lua_State* lua, const std::vector<std::string>& parts, std::size_t count) {
   const int top = lua_gettop(lua);
@@ -95,7 +95,7 @@ constexpr Kind kinds_of_tables[] = {Kind::scheduler, Kind::model,     Kind::data
                                     Kind::hook,      Kind::cluster,   Kind::lr_schedule,
                                     Kind::weave,     Kind::observer};
 
-// The options that a path's table takes; null if it is none that takes any.
+// The options of the table that the name `path` takes; null if it takes none.
 const Options* options_of(Script::State& state, const std::string& path) {
   if (path.empty()) return nullptr;
   const std::string name = path.starts_with("mw.") ? path.substr(3) : "";
@@ -123,8 +123,7 @@ constexpr const char* keywords[] = {"and",   "break", "do",       "else", "elsei
                                     "local", "nil",   "not",      "or",   "repeat", "return",
                                     "then",  "true",  "until",    "while"};
 
-// Whether the table on top of the stack holds the value at `wanted`, under the key that `name`
-// becomes.
+// Whether the table on top of the stack holds the value at `wanted`; `name` becomes its key.
 bool is_field(lua_State* lua, int wanted, std::string& name) {
   for (lua_pushnil(lua); lua_next(lua, -2) != 0; lua_pop(lua, 1)) {
     if (lua_type(lua, -2) != LUA_TSTRING || lua_rawequal(lua, -1, wanted) == 0) continue;
@@ -162,7 +161,7 @@ std::string name_asked_for(lua_State* lua) {
   lua_settop(lua, 1);
   const std::string plugin = raw_text(lua, "plugin"), kind = raw_text(lua, "kind");
   if (!plugin.empty()) return plugin;
-  // What a constructor makes has neither of the two.
+  // The table of a constructor has neither `status` nor `text`.
   const bool result = !raw_text(lua, "status").empty() || !raw_text(lua, "text").empty();
   if (!kind.empty()) return result ? kind + " result" : kind;
   throw Error(Problem{Stage::script, "help.unknown", "",

@@ -22,8 +22,8 @@ int result_text(lua_State* lua) {
   return 1;
 }
 
-// A field that the result lacks: nil if it is one of those that results of its kind may have (the
-// second upvalue, a set), else an error with the nearest name. The first: what it is called.
+// __index for a field that the result lacks: nil if results of its kind may have it (the second
+// upvalue, a set), else an error with the nearest name. First upvalue: what the result is called.
 int result_field(lua_State* lua) {
   if (lua_type(lua, 2) != LUA_TSTRING) return 0;
   State::of(lua).missed = lua_tostring(lua, 2);
@@ -69,7 +69,7 @@ void push_text(lua_State* lua, std::string text, bool soon) {
   lua_pushcclosure(lua, result_text, 1);
 }
 
-// As a script has it, over several lines where one would be too long.
+// A value as a script writes it, over several lines where one would be too long.
 std::string laid_out(const Json& value, std::size_t indent) {
   constexpr std::size_t widest = 100;
   std::string line = lua_text(value);

@@ -1,4 +1,4 @@
-// Takes out of a Lua state what leads out of it.
+// Limits a Lua state's memory, and removes what leads out of it.
 #include "lua/sandbox.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 void* allocate(void* given, void* block, std::size_t before, std::size_t after) {
   auto& memory = *static_cast<LuaMemory*>(given);
-  if (block == nullptr) before = 0;  // then it says what the block is for
+  if (block == nullptr) before = 0;  // for a new block Lua passes its type here
   if (after == 0) {
     std::free(block);
     memory.held -= before;
@@ -33,14 +33,14 @@ void* allocate(void* given, void* block, std::size_t before, std::size_t after) 
   return fresh;
 }
 
-// Lua calls this where no pcall is around, and would then end the process.
+// Lua calls this for an error outside of any pcall. If it returned, Lua would end the process.
 int no_memory_left(lua_State* lua) {
   void* memory = nullptr;
   lua_getallocf(lua, &memory);
   throw out_of_lua_memory(*static_cast<LuaMemory*>(memory));
 }
 
-// loadfile(file, mode, env), for files that may be read
+// loadfile(file, mode, env), only for files that may be read
 int bounded_loadfile(lua_State* lua) {
   check_may_read(luaL_checkstring(lua, 1));
   const int arguments = lua_gettop(lua);
@@ -61,7 +61,7 @@ int collect_garbage(lua_State* lua) {
   return lua_gettop(lua);
 }
 
-// Removes all fields but these. It changes the table itself, so that it does not matter who else
+// Removes all fields but `names`. It changes the table itself, so that it does not matter who else
 // holds it.
 void keep_alone(lua_State* lua, int table, std::initializer_list<std::string_view> names) {
   table = lua_absindex(lua, table);
@@ -93,7 +93,7 @@ void require_module(lua_State* lua, const char* name) {
   protected_call(lua, 1, 0);
 }
 
-// Keeps the module in the registry alone: to a script it would be another `load`.
+// Moves the module to the registry, as a script could use it like `load`.
 void hide_module(lua_State* lua, const char* name) {
   lua_getfield(lua, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
   lua_getfield(lua, -1, name);
@@ -103,8 +103,8 @@ void hide_module(lua_State* lua, const char* name) {
   lua_pop(lua, 1);
 }
 
-// Leaves the searchers of what is built in and of Lua files, which pass over what a script may not
-// read.
+// Keeps the searchers of built-in modules and of Lua files, which pass over files that a script may
+// not read.
 void bound_package(lua_State* lua) {
   lua_getglobal(lua, "package");
   lua_getfield(lua, -1, "searchers");
@@ -137,7 +137,7 @@ void keep_to_sandbox(lua_State* lua) {
   lua_getglobal(lua, "loadfile");
   lua_pushcclosure(lua, guarded<bounded_loadfile>, 1);
   lua_setglobal(lua, "loadfile");
-  // The front end keeps the functions that it needs of those that go now.
+  // The front end, loaded now, keeps the functions that it needs of those removed below.
   for (const char* module : {"meshwright", "meshwright.settings"}) require_module(lua, module);
   hide_module(lua, "meshwright.settings");
   bound_package(lua);

@@ -21,7 +21,7 @@ int no_exit(lua_State* lua) {
   return luaL_error(lua, "os.exit is not available: a script ends by returning from its last line");
 }
 
-// Lua's own, after what the script has not shown of its results.
+// print: shows results that are `soon` first, and then prints as Lua does.
 int print_values(lua_State* lua) {
   std::string line;
   const int count = lua_gettop(lua);
@@ -128,7 +128,7 @@ void Script::run(const ScriptText& script) {
   for (const std::string& word : words) lua_pushlstring(lua, word.data(), word.size());
   const InScript running(state_->watch.stuck());
   try {
-    protected_call(lua, static_cast<int>(words.size()), 0);  // as `...` too
+    protected_call(lua, static_cast<int>(words.size()), 0);  // the words are `...` too
   } catch (const Error& error) {
     if (error.problems().front().code != script_ends) throw;
   }

@@ -38,19 +38,19 @@ bool all_digits(const std::string& text) {
                                       [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-constexpr std::size_t longest = 160;  // of a value's text, in bytes
+constexpr std::size_t longest = 160;  // most bytes of a value's text
 
-// Whether mw.weave made it.
+// Whether mw.weave made the value.
 bool is_weave(const Json& value) {
   return value.is_object() && value.value("kind", Json()) == "weave" && value.contains("order");
 }
 
-// The name of the plan that it is; empty: it is none.
+// The mix of a plan; empty: the value is no plan.
 std::string mix_in(const Json& value) {
   return value.empty() ? "" : written_mix(value);
 }
 
-// A cluster's or a stack's table by its name; of others so much as fits a line.
+// The text of a value: of a cluster or a stack its name, of another table as much as fits a line.
 std::string short_text(const Json& value) {
   if (!value.is_structured() || is_function(value)) return describe(value);
   if (is_weave(value)) return lua_text(value);
@@ -64,7 +64,7 @@ std::string short_text(const Json& value) {
   return fmt::format("{}… {} more bytes", text.substr(0, end), text.size() - end);
 }
 
-// What was given, as it was typed where that is the shorter text.
+// The text of a setting's value, as it was typed where that is shorter.
 std::string given_text(const Setting& setting) {
   if (!setting.value.is_structured() || is_function(setting.value)) return describe(setting.value);
   if (is_weave(setting.value)) return lua_text(setting.value);
@@ -76,8 +76,8 @@ std::string given_text(const Setting& setting) {
              : short_text(setting.value);
 }
 
-// A named cluster or stack is another one then, and says so. The number of a cluster's nodes is no
-// part of its name.
+// Lists the key as changed in a named cluster or stack. The number of a cluster's nodes is no part
+// of its name.
 void note_changed(const std::string& path, Json& experiment) {
   for (const std::string root : {"cluster", "stack"}) {
     if (!path.starts_with(root + ".")) continue;
@@ -91,7 +91,7 @@ void note_changed(const std::string& path, Json& experiment) {
   }
 }
 
-// The number of a list's entry, of 1 to `size`; 0 if the step is none.
+// The number, from 1 to `size`, of the list's entry that `step` names; 0 if it names none.
 std::size_t entry_of(const std::string& step, std::size_t size) {
   std::size_t index = 0;
   if (!all_digits(step) ||
@@ -194,7 +194,7 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       if (last && step == "1" && at->contains(unnamed_key)) {
         Json& unnamed = (*at)[unnamed_key];
         if (!unnamed.is_structured() && !setting.value.is_structured() && !setting.value.is_null())
-          break;  // { 64, like = "ffn" }
+          break;  // only the bare value of { 64, like = "ffn" } is set
         at = unnamed.is_array() && !unnamed.empty() ? &unnamed[0] : &unnamed;
         path += "[1]";
         continue;
@@ -210,7 +210,7 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
     }
   }
   std::string stays;
-  // A value may have names beside it, { 64, like = "ffn" }: another value leaves those.
+  // A value may have names beside it, { 64, like = "ffn" }: another value leaves them.
   if (at->is_object() && at->contains(unnamed_key) && !at->at(unnamed_key).is_structured() &&
       !setting.value.is_structured() && !setting.value.is_null()) {
     Json rest = *at;

@@ -12,38 +12,38 @@ namespace mw {
 struct Setting {
   std::string given;  // as typed: "model.layers=2", or another option, "--stack megatron-core"
   std::string key;    // "model.layers", "plan[2].ways", "plan.2.ways"
-  std::string text;   // what stands behind the first "="
-  Json value;         // what the text means; null takes the key away
+  std::string text;   // text after the first "="
+  Json value;         // value of the text; null takes the key away
 };
 
 // The text without spaces and tabs at its ends.
 std::string without_spaces(std::string text);
 
-// Splits "key=value"; the value is still to be read. Throws Error (options) if it is none.
+// Splits "key=value"; the value is still to be read. Throws Error (options) for another form.
 Setting parse_setting(const std::string& given);
 
-// The value's text as it can be read without Lua: numbers, true, false, and words (text). Nothing
-// if only Lua can tell: tables, calls, quoted text, sums.
+// Reads a value without Lua: numbers, true, false, nil, and words. False if only Lua can tell:
+// tables, calls, quoted text, sums.
 bool read_plainly(const std::string& text, Json& value);
 
 struct AppliedSetting {
   std::string path;   // as problems name it: "plan[2].ways"
-  std::string made;   // the same, or the outermost table that was made for it: "optimzer"
+  std::string made;   // `path`, or the outermost table made for it: "optimzer"
   std::string text;   // "plan[2].ways = 4 (was 2)"
   std::string place;  // place_of_setting
 };
 
-// "--set model.layers=2", where a setting was given.
+// The place of a setting, for messages: "--set model.layers=2".
 std::string place_of_setting(const std::string& given);
 
 // The keys of these settings whose values in two experiments differ, each once.
 std::vector<std::string> changed_keys(const std::vector<Setting>& settings, const Json& before,
                                       const Json& after);
 
-// Sets the key in `experiment`; a cluster or stack that it makes another than its name says has the
-// key in its list `changed`. Throws Error (options) if the path
-// leads through something that is no table or past the end of a list. Whether the key exists and
-// the value will do is for the options' own check to say.
+// Sets the key in `experiment`. A named cluster or stack that is changed lists the key in
+// `changed`. Throws Error (options) if the path leads through something that is no table or past
+// the end of a list. Whether the key exists and the value is right is checked later, by the
+// options.
 AppliedSetting apply_setting(const Setting& setting, Json& experiment);
 
 }  // namespace mw

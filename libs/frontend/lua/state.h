@@ -21,10 +21,10 @@ struct Script::State {
 
   Host& host;
   ScriptOptions options;
-  LuaMemory memory;              // of a script in a sandbox
-  std::filesystem::path folder;  // the script's
+  LuaMemory memory;              // memory of a script in a sandbox
+  std::filesystem::path folder;  // the script's folder
   std::filesystem::path copies;  // ScriptText::copies
-  std::string file;              // the script's, as places name it
+  std::string file;              // the script's file, as places name it
   lua_State* lua = nullptr;
 
   std::vector<Setting> settings;
@@ -42,12 +42,12 @@ struct Script::State {
     Json row;           // Host::row_of
   };
   std::deque<Result> results;
-  // Shows what is to be seen soon.
+  // Shows the results that are `soon` and not printed yet.
   void show_results();
-  // The field of a result that a script last asked for and that is not there.
+  // The missing field of a result that the script asked for last.
   std::string missed;
 
-  // What mw.sweep made, by number from 1.
+  // The sweeps that mw.sweep made, by number from 1.
   struct Sweep {
     Json table;
     std::vector<AppliedSetting> applied;
@@ -58,12 +58,12 @@ struct Script::State {
   static State& of(lua_State* lua) { return **static_cast<State**>(lua_getextraspace(lua)); }
 };
 
-// The code of the error by which a script ends that has no more to do.
+// The code of the error that ends a script which has no more to do.
 inline constexpr const char* script_ends = "script.ends";
 
 // "script.lua:12": the innermost line that is the user's and not the library's; empty if none is.
 std::string user_place(lua_State* lua);
-// "weave.lua" of code from that file of the library, as lua_Debug::source names it; "" of a user's.
+// The library's file that a source (lua_Debug::source) is: "weave.lua"; "" for a user's file.
 std::string library_file(lua_State* lua, std::string_view source);
 
 // Pushes an Error as a Lua value that prints as its text and that take_error() gives back.
@@ -73,21 +73,21 @@ Error take_error(lua_State* lua);
 // Message handler for lua_pcall: adds to a script's own errors where the failing line was called
 // from.
 int add_trace(lua_State* lua);
-// Calls what lies on the stack as lua_pcall does; throws the error.
+// Calls what lies on the stack as lua_pcall does, and throws its error as Error.
 void protected_call(lua_State* lua, int arguments, int results);
 
-// load(path): what mw.load is.
+// load(path): mw.load.
 int core_load(lua_State* lua);
 
-// luaopen_ of "meshwright.core", what lua/meshwright/init.lua is built on.
-// What a script's function is called with. Of ops, parameters and buckets, which have a name, an
-// unknown field raises an Error with the nearest, where any other table says nil.
+// Pushes an argument of a script's function. Where an op, a parameter or a bucket, which have a
+// name, lacks a field, reading it raises an Error with the nearest name; other tables give nil.
 void push_argument(lua_State* lua, const Json& argument);
-// What a verb returns; `State::unprinted` has its text until the script prints it.
+// Pushes the result of a verb; Script::unprinted() has its text until the script prints it.
 void push_result(lua_State* lua, const Json& result);
 // Gives the table on top of the stack this text, for print.
 void give_text(lua_State* lua, std::string text, bool soon);
 
+// luaopen_ of "meshwright.core", on which lua/meshwright/init.lua is built.
 int open_core(lua_State* lua);
 
 }  // namespace mw

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds between_looks{100};
 
-// Never taken down: the thread that asks for it may outlive all statics.
+// Never destroyed, as the thread that asks for it may outlive all statics.
 struct Handler {
   std::mutex lock;
   OnStuck call;
@@ -61,8 +61,8 @@ struct StuckWatch::Shared {
   const pid_t process = ::getpid();
   std::mutex lock;
   bool gone = false, verb = false;
-  // The handler runs. Code that returns meanwhile after all waits until it is over: the handler
-  // writes the run file, and uses what the thread that is stuck holds.
+  // The handler runs. Code that returns meanwhile waits for it, as the handler writes the run file
+  // and uses what the stuck thread holds.
   bool ending = false;
   std::condition_variable over;
   int scripts = 0;
@@ -70,14 +70,14 @@ struct StuckWatch::Shared {
   Clock::time_point since = Clock::now();  // when the code that runs now began
   std::optional<Clock::time_point> stop_seen;
 
-  // Holds the lock, and no handler runs.
+  // Locks, once no handler runs.
   std::unique_lock<std::mutex> after_handler() {
     std::unique_lock guard(lock);
     over.wait(guard, [this] { return !ending; });
     return guard;
   }
 
-  // Nothing; or what the code that runs is stuck for.
+  // The error if the code that runs is stuck.
   std::optional<Error> look(Clock::time_point now) {
     if (!stop_requested()) {
       stop_seen.reset();
@@ -140,7 +140,7 @@ StuckWatch::~StuckWatch() {
 StuckWatch::Shared& StuckWatch::watched() {
   if (shared_ && shared_->process == ::getpid()) return *shared_;
   const auto before = std::exchange(shared_, std::make_shared<Shared>());
-  if (before) {  // a copy by fork(): what ran there goes on here
+  if (before) {  // in a copy by fork() the same code runs on
     shared_->verb = before->verb;
     shared_->scripts = before->scripts;
   }

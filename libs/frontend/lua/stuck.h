@@ -11,16 +11,16 @@
 
 namespace mw {
 
-// What is done about it: mostly, to write down what there is and to end the process. It is called
-// on a thread of its own with what has happened, "function.timeout" or "run.stopped", while the
-// thread that is stuck goes on. One that returns is not called again.
+// A handler for stuck code: mostly, it saves what there is and ends the process. It is called on a
+// thread of its own with the error, "function.timeout" or "run.stopped", while the stuck thread
+// goes on. If it returns, it is not called again.
 using OnStuck = std::function<void(const Error&)>;
 // Sets the handler and returns the one before. Without one the process ends at once, with the
 // error's exit code.
 OnStuck on_stuck(OnStuck handler);
 
-// Looks ten times a second at how long a script's code has been running without a look at the
-// clock or at the wish to stop of its own (ScriptWatch, which ends all that Lua itself executes).
+// Looks ten times a second at how long a script's code has run on past the limits of ScriptWatch,
+// which ends all code that Lua itself executes.
 class StuckWatch {
  public:
   // How much longer than ScriptWatch's own limits code may take before it counts as stuck.
@@ -34,25 +34,25 @@ class StuckWatch {
   // Code that returns after all while the handler is being called waits in script_ends(),
   // verb_begins(), verb_ends() or function_ends() until the handler returns.
 
-  // The script itself runs, outside of the functions that a verb calls, until it ends. They nest.
+  // Around the script's own code, outside of functions that a verb calls. Calls may nest.
   void script_begins();
   void script_ends();
-  // A verb runs: the script waits for it.
+  // Around a verb, for which the script waits.
   void verb_begins();
   void verb_ends();
-  // A function of the script runs that a verb has called; `place` is where it was defined.
+  // Around a script's function that a verb calls; `place` is where the function was defined.
   void function_begins(double seconds, std::string place);
   void function_ends();
 
  private:
   struct Shared;
-  // The watching thread, which a copy of this process by fork() does not have yet.
+  // Starts the watching thread where this process has none, as a copy by fork() has not.
   Shared& watched();
 
   std::shared_ptr<Shared> shared_;
 };
 
-// While one is there, a script's own code runs.
+// Tells a StuckWatch that a script's own code runs.
 class InScript {
  public:
   explicit InScript(StuckWatch& watch) : watch_(watch) { watch_.script_begins(); }

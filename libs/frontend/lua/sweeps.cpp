@@ -1,4 +1,4 @@
-// mw.sweep and what a sweep can do, for Lua: tables cross as they are, the program does the rest.
+// mw.sweep and the methods of a sweep, for Lua: they hand tables to the Host, which does the rest.
 #include <fmt/format.h>
 
 #include "lua/calls.h"

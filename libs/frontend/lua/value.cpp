@@ -47,7 +47,7 @@ std::int64_t number_of_function(lua_State* lua, int index) {
   return number;
 }
 
-// "script.lua:12", the line at which it begins; "C" of one that is no Lua.
+// Where a function begins: "script.lua:12"; "C" for a C function.
 std::string definition_of(lua_State* lua, int index) {
   lua_Debug info;
   lua_pushvalue(lua, index);
@@ -146,7 +146,7 @@ class Reader {
       lua_pop(lua_, 1);
     }
     Json table = Json::object();
-    // Each name is there once: added behind the others without a look at them.
+    // Each name comes once, so entries are appended without a search.
     auto& entries_by_name = table.get_ref<Json::object_t&>();
     entries_by_name.reserve(names.size());
     for (const std::string& name : names) {

@@ -100,8 +100,8 @@ void ScriptWatch::look_at(lua_State* lua) {
       return;
     }
   }
-  // A pcall of the script catches this too: from here on every instruction of it that is
-  // not inside one raises it again.
+  // A pcall of the script catches this error too: from here on every instruction outside of a pcall
+  // raises it again.
   every(lua, 1);
   push_error(lua, *given_up_);
   lua_error(lua);

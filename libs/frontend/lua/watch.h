@@ -19,19 +19,19 @@ class ScriptWatch {
   // Watches all code that runs in this state and in its coroutines.
   void begin(lua_State* lua);
 
-  // Around a verb: what was given up before is forgotten. A function may take as long as the most
-  // patient of the experiments waits for a rank.
+  // Around a verb; earlier verbs' errors are forgotten. A function may take as long as the longest
+  // `timeout` of the experiments.
   void verb(const std::vector<Json>& experiments);
   void verb_ended();
-  // Around a function that a verb calls. enter() throws at once if one of this verb was given up
-  // before: each rank calls the same.
+  // Around a function that a verb calls. enter() throws at once if a function of this verb was
+  // given up before, as each rank calls the same one.
   void enter();
   // The function on top of the stack is the one that is called now.
   void calls(lua_State* lua);
   void leave(lua_State* lua);
-  // Throws what the function was given up for, if it was.
+  // Throws the error for which a function was given up, if there is one.
   void throw_if_given_up() const;
-  // What no hook can end.
+  // The watch for code that no hook can end.
   StuckWatch& stuck() { return stuck_; }
 
  private:
@@ -41,7 +41,7 @@ class ScriptWatch {
 
   using Clock = std::chrono::steady_clock;
   lua_State* main_ = nullptr;
-  double seconds_ = 0;  // that a function may take
+  double seconds_ = 0;  // seconds that a function may take
   bool inside_ = false;
   Clock::time_point deadline_;
   std::optional<Clock::time_point> stop_seen_;

@@ -188,8 +188,8 @@ Moved CodeEdit::stream(const std::vector<int>& numbers, const std::string& name)
   return done;
 }
 
-// The number of the instruction that awaits what `start` starts; -1: it is awaited in another
-// segment.
+// The number of the instruction that awaits the transfer that `start` starts; -1: it is awaited in
+// another segment.
 int CodeEdit::wait_of(int start) const {
   const Instruction& i = at(start);
   for (std::size_t n = place_[start] + 1; n < segment_.code.size(); ++n) {
@@ -209,7 +209,7 @@ std::vector<int> CodeEdit::awaited_here(const std::vector<int>& numbers) const {
 
 namespace {
 
-// What is said of transfers none of which is awaited in its segment: that nothing can be done.
+// The outcome for transfers none of which is awaited in its segment: nothing is moved.
 Moved none_awaited(const std::vector<int>& numbers, const std::vector<int>& transfers) {
   if (numbers.empty() || !transfers.empty()) return {};
   return {static_cast<int>(numbers.size()), 0, 0,
@@ -219,7 +219,7 @@ Moved none_awaited(const std::vector<int>& numbers, const std::vector<int>& tran
 }  // namespace
 
 Moved CodeEdit::budget(const std::vector<int>& numbers, int most) {
-  const std::vector<int> transfers = awaited_here(numbers);  // by when they start
+  const std::vector<int> transfers = awaited_here(numbers);  // in the order of their starts
   Moved done = none_awaited(numbers, transfers);
   for (std::size_t k = 0; k < transfers.size(); ++k) {
     if (k < static_cast<std::size_t>(most)) {
@@ -239,7 +239,7 @@ std::size_t CodeEdit::issue_place(int start, int layers_ahead) const {
     const Instruction& i = segment_.code[n];
     return i.op < 0 ? -2 : program_.graph->ops()[i.op].layer;
   };
-  std::vector<std::pair<int, std::size_t>> layers;  // in the order in which they are computed
+  std::vector<std::pair<int, std::size_t>> layers;  // each layer's first place, in the code's order
   for (std::size_t n = 0; n < segment_.code.size(); ++n) {
     const int layer = layer_at(n);
     if (layer > -2 && std::none_of(layers.begin(), layers.end(),
@@ -260,7 +260,7 @@ Moved CodeEdit::issue(const std::vector<int>& numbers, int layers_ahead) {
   std::vector<int> transfers = awaited_here(numbers);
   Moved done = none_awaited(numbers, transfers);
   if (transfers.empty()) return done;
-  for (const int number : transfers) {  // those that go up, the first of them first
+  for (const int number : transfers) {  // transfers that move up, the first one first
     const std::size_t to = issue_place(number, layers_ahead);
     if (to < place_[number]) done += go(number, to, /*up=*/true, nullptr);
   }

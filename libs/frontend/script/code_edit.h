@@ -14,18 +14,18 @@ namespace mw {
 
 // What a verb or a directive has changed, for the note of a plan.
 struct Moved {
-  // Instructions, or buckets of a `reduce`, that it was to change, and that it changed.
+  // Instructions (of a `reduce`: buckets) that were to be changed, and that were changed.
   int asked = 0, moved = 0;
   std::int64_t places = 0;  // the sum of the places by which instructions moved
-  std::string why = {};     // of the first that it did not change
-  std::string later = {};   // what of the reductions a `reduce` leaves to the end of the step
+  std::string why = {};     // why the first unchanged one was not changed
+  std::string later = {};   // reductions that a `reduce` leaves to the end of the step
   Moved& operator+=(const Moved& more);
 };
 
 class CodeEdit {
  public:
-  // All three outlive it; the facts are the program's. Instructions are numbered as they stand at
-  // first, and keep their numbers.
+  // All three must outlive the object; `facts` are the program's. Instructions are numbered as they
+  // stand at first, and keep their numbers.
   CodeEdit(Program& program, Segment& segment, const InstructionFacts& facts);
 
   const Program& program() const { return program_; }
@@ -37,19 +37,20 @@ class CodeEdit {
   // "start all-to-all of layers.0.moe.dispatch (instruction 12 of backward)"
   std::string text(int number) const;
 
-  // Up, or down, past those that `over` takes (null: all), `most` at most, while dataflow allows.
+  // Moves an instruction up, or down, past instructions that `over` takes (null: all), by `most`
+  // places at most, while dataflow allows.
   Moved hoist(int number, const InstructionFilter* over, int most);
   Moved sink(int number, const InstructionFilter* over, int most);
-  // All of `first` before all of `then` (order_before). Throws Error, which names both, where
-  // dataflow has them the other way round.
+  // Puts all of `first` before all of `then` (order_before). Throws Error, which names two of them,
+  // where dataflow forbids this.
   Moved order(const std::vector<int>& first, const std::vector<int>& then, Moves moves);
-  // Puts those that start a collective on a stream. Throws Error for a transfer that has none.
+  // Puts collectives on a stream, given the instructions that start them. Throws Error for others.
   Moved stream(const std::vector<int>& numbers, const std::string& name);
   // Has at most `most` of these transfers under way: the others start once an earlier one is
   // awaited.
   Moved budget(const std::vector<int>& numbers, int most);
-  // Has each of these transfers start before what computes the layer that is so many layers before
-  // the one that reads it.
+  // Has each of these transfers start before the code of the layer that is `layers_ahead` layers
+  // before the one that reads it.
   Moved issue(const std::vector<int>& numbers, int layers_ahead);
 
  private:
@@ -57,20 +58,20 @@ class CodeEdit {
   Moved go(int number, std::size_t to, bool up, const InstructionFilter* over);
   // Why the instruction goes no further up, or down, toward `to`; `over` as in hoist().
   std::string why_still(int number, std::size_t to, bool up, const InstructionFilter* over) const;
-  // Why the one at `then` cannot stand before the one at `first`. `chosen`: a verb that may choose
-  // the order of a stream's transfers asks.
+  // Why the instruction at `then` cannot stand before the one at `first`. `chosen`: a verb that may
+  // choose the order of a stream's transfers asks.
   std::string why_ordered(std::size_t first, std::size_t then, bool chosen) const;
   std::vector<std::size_t> places_of(const std::vector<int>& numbers) const;
   int wait_of(int start) const;
-  // Those of the instructions that start a transfer which is awaited in this segment.
+  // The instructions that start a transfer which is awaited in this segment.
   std::vector<int> awaited_here(const std::vector<int>& numbers) const;
   std::size_t issue_place(int start, int layers_ahead) const;
 
   Program& program_;
   Segment& segment_;
   const InstructionFacts& facts_;
-  std::vector<std::size_t> place_;  // of each number
-  std::vector<int> number_;         // at each place
+  std::vector<std::size_t> place_;  // place of each number
+  std::vector<int> number_;         // number at each place
 };
 
 }  // namespace mw

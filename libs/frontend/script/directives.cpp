@@ -19,7 +19,7 @@ const std::vector<std::string>& kinds() {
   return names;
 }
 
-// How each is written, for hints.
+// How each directive is written, for hints.
 const char* example(Directive::Kind kind) {
   switch (kind) {
     case Directive::Kind::order:
@@ -258,8 +258,8 @@ Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches) {
 
 namespace {
 
-// Has `change`, which returns why it changes nothing, or "", decide about each bucket that the
-// directive means and may decide about.
+// Calls `change` for each bucket that the directive names and may change. `change` returns why it
+// changes nothing, or "".
 template <class Change>
 Moved each_bucket(const Directive& directive, Program& program, const Change& change) {
   Moved done;
@@ -290,7 +290,7 @@ Moved reduce_each(const Directive& directive, Program& program) {
 
 Moved reduce_after(const Directive& directive, Program& program) {
   const std::vector<int> last = last_runs(program);
-  std::map<int, Insertions> begun;  // by run
+  std::map<int, Insertions> begun;  // by run of the timeline
   std::string shards;
   const auto change = [&](int b, Bucket& bucket) -> std::string {
     if (bucket.reduce_per_microbatch) return "it is reduced in every microbatch";

@@ -14,21 +14,21 @@ struct Directive {
   enum class Kind : std::uint8_t { order, stream, budget, issue, reduce };
   enum class After : std::uint8_t {
     gradients,  // as soon as a bucket's last gradient is there
-    chunk,      // at the end of the last backward that adds to it
+    chunk,      // at the end of the last backward that adds to the bucket
     step,       // when all backwards are over
     each,       // in every microbatch
   };
   Kind kind = Kind::order;
   InstructionFilter filter, other;
-  bool sinks = false;   // of order: what the filter takes stands after the others
-  bool layers = false;  // of order: only of instructions of one layer
+  bool sinks = false;   // order: `filter`'s instructions go after the others
+  bool layers = false;  // order: only among instructions of one layer
   std::string stream;
-  int number = 0;  // of budget and issue
+  int number = 0;  // budget: transfers under way; issue: layers ahead
   After after = After::gradients;
 
-  // The least that a pass which has this directive must say that it changes.
+  // What a pass with this directive must declare at least as its `changes`.
   Pass::Changes changes() const;
-  // What the note of a plan calls it: "stream exchange".
+  // The directive's name in the note of a plan: "stream exchange".
   std::string name() const;
 };
 
@@ -43,9 +43,9 @@ struct Matches {
 // Carries out a directive that changes order, and adds to `matches` what its conditions took.
 Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches);
 
-// Carry out `reduce`: decide when the buckets that it means are reduced. reduce_each, for
-// `each = true`, is called before the buckets have their flat slots; reduce_after, for the others,
-// in Pass::finish.
+// Carry out `reduce`: decide when the named buckets are reduced. reduce_each(), for `each = true`,
+// is called before the buckets have their flat slots; reduce_after(), for the others, in
+// Pass::finish.
 Moved reduce_each(const Directive& directive, Program& program);
 Moved reduce_after(const Directive& directive, Program& program);
 

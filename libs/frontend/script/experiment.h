@@ -1,5 +1,4 @@
-// An experiment: everything that a run, a prediction or a check is given,
-// resolved and known to be right.
+// An experiment: all that a run, a prediction or a check is given, resolved and checked.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +12,21 @@
 
 namespace mw {
 
-// When a held-out loss is taken: forward alone, on samples of other data, by the run's own plan
+// When the held-out loss is taken: forward alone, on other data, by the run's own plan
 // (RunSetup::held_out_data).
 struct Evaluation {
-  std::int64_t every = 0;    // steps; after the last step too; 0: never
-  std::int64_t batches = 1;  // each of a step's size
+  std::int64_t every = 0;    // steps from one evaluation to the next; one more at the end; 0: never
+  std::int64_t batches = 1;  // batches of an evaluation, each of a step's size
 };
 
-// What a run writes of itself as it goes on, and whether it goes on from that.
+// The checkpoints that a run writes, and the one that it goes on from.
 struct Checkpointing {
   std::string path;        // a folder of checkpoints; empty: none
-  std::int64_t every = 0;  // steps; 0: at the end alone
-  std::int64_t keep = 0;   // of the newest; 0: all
-  bool resume = false;     // go on from the newest that is whole
-  std::string from;        // that folder, or a checkpoint; empty: `path`
-  bool changed = false;    // although the experiment is no longer the same
+  std::int64_t every = 0;  // steps from one checkpoint to the next; 0: at the end alone
+  std::int64_t keep = 0;   // how many of the newest checkpoints stay; 0: all
+  bool resume = false;     // go on from the newest whole checkpoint
+  std::string from;        // checkpoint to go on from, or a folder of them; empty: `path`
+  bool changed = false;    // go on although the experiment has changed
 };
 
 class HfExport;
@@ -42,10 +41,10 @@ struct RunOutputs {
   std::shared_ptr<HfExport> exporter;  // of the weights after the last step; null: none
 };
 
-// What looks on while a run goes.
+// The checks, evaluations and observers of a run.
 struct RunChecks {
   Evaluation evaluation;
-  bool check = false;  // what plans say of tensors is asserted (check/run_check.h)
+  bool check = false;  // assert what plans say of tensors (check/run_check.h)
   // Steps from one comparison of replicas to the next (check/replicas.h); 0: there is none.
   std::int64_t check_every = 0;
   // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
@@ -55,7 +54,7 @@ struct RunChecks {
   std::vector<std::shared_ptr<RunObserver>> observers;
 };
 
-// What was asked, what the ranks are given (the plan with it), and what becomes of it. A function
+// The request, what the ranks are given (the plan with it), the outputs and the checks. A function
 // takes the parts that it needs.
 struct Experiment : RunRequest, RunSetup, RunOutputs, RunChecks {};
 

@@ -47,7 +47,7 @@ void add_computed(Options& options) {
       .may_change_on_resume();
 }
 
-// The keys that say in which numbers, and what of them is kept.
+// The keys for precisions, and for recomputed and offloaded activations.
 void add_numbers(Options& options) {
   options
       .choice("precision", {"fp64", "fp32", "bf16", "fp16"},
@@ -87,7 +87,7 @@ void add_numbers(Options& options) {
       .may_change_on_resume();
 }
 
-// The keys that say how it is trained and what it leaves behind.
+// The keys for the device, the optimizer, steps and weights, and for what a run writes.
 void add_trained(Options& options) {
   options
       .text("device",
@@ -152,7 +152,7 @@ void add_trained(Options& options) {
       .of_run();
 }
 
-// The keys that say what it is held out for, and what its plan is priced for.
+// The keys for evaluation, and for what a plan is priced for.
 void add_priced(Options& options) {
   options
       .table("evaluate",
@@ -191,7 +191,7 @@ void add_priced(Options& options) {
       .may_change_on_resume();
 }
 
-// The keys that say what a run may take and when it ends, and what is told of it.
+// The keys for limits, checks, traces and observers.
 void add_limits(Options& options) {
   options
       .bytes("memory",

@@ -1,4 +1,4 @@
-// Calls an optimizer's ops and a data source, and puts the plugin's name on whatever they throw.
+// Calls optimizers, data sources and observers, and puts the plugin's name on whatever they throw.
 #include "script/guarded.h"
 
 #include <fmt/format.h>
@@ -17,8 +17,8 @@
 namespace mw {
 namespace {
 
-// As call_plugin does in a run, where it leaves alone what is an Error already: these call nobody
-// else, so an Error is the plugin's own too, and torch's names what the plugin was doing.
+// As call_plugin() in a run, which leaves an Error as it is. Here an Error gets the plugin's name
+// too: the plugin calls nobody else, and torch's message says what it was doing.
 template <class Body>
 auto called(const Speaker& speaker, const char* did, Body&& body) {
   try {
@@ -98,7 +98,7 @@ struct GuardedRule {
   }
 
  private:
-  // A program calls `apply` alone, or for matrices all three.
+  // A program calls `apply` alone, or for matrices `direction`, `whole` and `apply`.
   void check(const Speaker& speaker, bool matrices) const {
     std::string fault;
     std::set<std::string> names;
@@ -164,7 +164,7 @@ class GuardedOptimizer final : public Optimizer {
   const std::shared_ptr<const Optimizer> inner_;
   const Speaker speaker_;
   double lr_ = 0, clip_ = 0;
-  std::array<std::unique_ptr<GuardedRule>, 2> rules_;  // of all else, of matrices
+  std::array<std::unique_ptr<GuardedRule>, 2> rules_;  // rules for other parameters, for matrices
 };
 
 class GuardedSource final : public TokenSource {
@@ -193,11 +193,11 @@ class GuardedSource final : public TokenSource {
   }
 
  private:
-  // A rank that has a part of the vocabulary takes any other id for one that another rank has, so
-  // no op would notice an id that none has.
+  // Checks ids here, as no op would notice a wrong one: a rank that has a part of the vocabulary
+  // takes any other id for one that another rank has.
   void check_ids(std::int64_t k, const char* what, std::int64_t sequence,
                  const std::int64_t* ids) const {
-    const auto wrong = [&](std::int64_t id) {  // below 0 is above all, without a sign
+    const auto wrong = [&](std::int64_t id) {  // a negative id is above all as unsigned
       return static_cast<std::uint64_t>(id) >= static_cast<std::uint64_t>(vocab_);
     };
     bool any = false;
@@ -235,7 +235,7 @@ class GuardedObserver final : public RunObserver {
     const Inside inside(*this, fmt::format("called after step {}", end.step));
     called(speaker_, fmt::format("looked at step {}", end.step).c_str(),
            [&] { inner_->step(rank, end); });
-    end.last = end.last || last;  // what ended the run before it has ended it
+    end.last = end.last || last;  // an observer cannot take back that the run ends
     end.stopped = stopped;
     if (!decides_ && end.last != last)
       refuse(end.step, "ended the run, and its decides() says that it does not",
@@ -252,11 +252,11 @@ class GuardedObserver final : public RunObserver {
   bool decides() const override { return decides_; }
   void failed(const RankFailed& error) override try {
     inner_->failed(error);
-  } catch (...) {  // what is told is the run's own failure
+  } catch (...) {  // the run's own failure is what is reported
   }
 
  private:
-  // While one is there, the rank whose thread this is calls the observer.
+  // While an object exists, the rank of this thread counts as calling the observer.
   class Inside {
    public:
     Inside(const GuardedObserver& of, const std::string& when) : rank_(comm::RankCalls::current()) {

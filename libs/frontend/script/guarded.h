@@ -1,5 +1,5 @@
-// Optimizers and data sources as a run calls them: what they throw in a rank names the plugin, and
-// what it was doing.
+// Wraps optimizers, data sources and observers for a run: what they throw in a rank names the
+// plugin, and what it was doing.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimi
                                          const Speaker& speaker);
 // A wrapped observer fails the run if it sets StepEnd::last though it does not decide(), or changes
 // numbers of other observers. It cannot take back that the run ends. Each of its calls on a rank is
-// to return within so many seconds.
+// to return within `timeout` seconds.
 std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer, const Speaker& speaker,
                                      double timeout);
 std::shared_ptr<const TokenSource> guarded(std::shared_ptr<const TokenSource> data,

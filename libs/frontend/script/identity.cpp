@@ -18,14 +18,15 @@ Json without_places(const Json& value) {
   Json out = value;
   if (value.is_object() && value.contains("function") && value.contains("hash"))
     out.erase("function");
-  if (is_function(value)) out.erase(function_key);  // how many the script has made before
+  // depends on the functions that the script made before
+  if (is_function(value)) out.erase(function_key);
   if (out.is_structured()) {
     for (auto& [key, item] : out.items()) item = without_places(item);
   }
   return out;
 }
 
-// A model may be written in another way and go on: what its functions make is compared instead.
+// Leaves out hashes of functions: a model may be written otherwise if it makes the same ops.
 Json without_code(const Json& value) {
   if (value.is_object() && value.contains("hash") && value.size() == 1) return "a function";
   Json out = value;
@@ -59,7 +60,7 @@ std::string file_name_of(const std::string& name) {
   for (std::size_t i = 0; i < name.size(); ++i) {
     const auto c = static_cast<unsigned char>(name[i]);
     if (c == '"' || c == '(') continue;
-    if (c == '{' || c == '=') {  // what is around them in a mix's name is no gap
+    if (c == '{' || c == '=') {  // spaces around these are no gap
       gap = false;
       if (c == '=') add(name[i]);
       while (i + 1 < name.size() && name[i + 1] == ' ') ++i;
@@ -98,13 +99,13 @@ Json resolved_value(const Json& value) {
 
 namespace {
 
-// What decides a run's numbers: what its hash is made of.
+// The settings that decide a run's numbers, over which its hash is made.
 Json deciding(const Json& resolved, const RunSetup& setup) {
   Json decides = without_places(resolved);
   for (const Option& option : experiment_options().list())
     if (option.of_run) decides.erase(option.name);
-  // The plans' hashes know more of these: where a schedule's file lies, or in which form something
-  // is written, decides nothing.
+  // The plans' hashes stand for these keys: where a schedule's file lies, or in which form
+  // something is written, decides nothing.
   for (const char* key : {"model", "plan", "recompute", "offload", "microbatch", "loss_scale",
                           "optimizer", "schedule"})
     decides.erase(key);
@@ -117,7 +118,8 @@ Json deciding(const Json& resolved, const RunSetup& setup) {
                              hash_of_list(setup.step_plans->first)};
   }
   decides["plans"] = plans;
-  // The files under a name may be others, and a file may have several names.
+  // Contents count instead of paths: the file at a path may change, and a file may have several
+  // paths.
   if (setup.data) {
     decides["tokens"] = {setup.data->tokens(), setup.data->content()};
     if (!setup.data->content().empty()) decides["data"].erase("path");
@@ -129,7 +131,7 @@ Json deciding(const Json& resolved, const RunSetup& setup) {
   return decides;
 }
 
-// Sorted by key: in whatever order a table was written.
+// A hash that does not depend on the order of a table's keys.
 std::string hash_of_sorted(const Json& decides) {
   return hash_text(nlohmann::json::parse(json_text(decides)).dump());
 }
@@ -160,8 +162,8 @@ Json settings_to_resume(const RunRequest& asked, const RunSetup& setup) {
   settings["model"] = without_code(settings.value("model", Json()));
   if (const Json made_of = setup.plan->request.model->made_of(); !made_of.is_null())
     settings[model_ops] = hash_of_sorted(made_of);
-  // How a batch is cut is the mix's; where it may make the batches of steps differ it is not. It
-  // counts also where all steps of this run are alike, as a longer run's may not be.
+  // How a batch is cut may change on resuming, unless the cut may make the batches of steps differ.
+  // It then counts also where all steps of this run are alike, as a longer run's may not be.
   if (asked.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());
   if (setup.data) {
     settings["data"]["tokens"] = setup.data->tokens();

@@ -20,10 +20,10 @@ struct ExperimentHashes {
   // their seeds.
   std::string without_seed;
 };
-// `resolved`: RunRequest's.
+// `resolved`: RunRequest::resolved.
 ExperimentHashes hashes_of(const Json& resolved, const RunSetup& setup);
 
-// { name =, hash =, hash_without_seed =, seed =, experiment = }: what results carry.
+// What results carry: { name =, hash =, hash_without_seed =, seed =, experiment = }.
 Json identity_of(const RunRequest& asked, std::int64_t seed);
 
 // A value of a script's table for RunRequest::resolved: hidden keys left out; a Lua function is
@@ -35,11 +35,11 @@ Json resolved_value(const Json& value);
 std::string fill_in_path(const std::string& key, const std::string& path, const RunRequest& asked,
                          std::int64_t seed, Problems& problems);
 
-// What a run that goes on from a checkpoint of another must have alike: model, data and what its
-// files say ("data.content": a hash of the source's digest, where it has one), batch,
-// optimizer and its schedule, seed, precision, initial weights. What it may have otherwise is the
-// mix, and how and for how long it runs. A function is { hash = … }; those of a model are "a
-// function", and "model_ops" is a hash of the ops that they recorded.
+// The settings that a run must share with the run from whose checkpoint it goes on: model, data and
+// what its files say ("data.content": a hash of the source's digest, where it has one), batch,
+// optimizer and its schedule, seed, precision, initial weights. The mix may differ, and how and for
+// how long the run goes. A function is { hash = … }; those of a model are "a function", and
+// "model_ops" is a hash of the ops that they recorded.
 Json settings_to_resume(const RunRequest& asked, const RunSetup& setup);
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// What a run asks scripts and plugins while ranks compute: what they throw, or give that will not
-// do, ends the run.
+// Calls scripts and plugins while ranks compute: what they throw, or a result that will not do,
+// ends the run.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,8 +20,8 @@
 
 namespace mw {
 
-// A script's function that fails while ranks run has failed the run, not refused it. The message
-// keeps the script's file and line.
+// Calls a script's function while ranks run: its errors get the stage `run`, and keep the script's
+// file and line.
 using Call = std::function<Json(const std::vector<Json>&)>;
 inline Call call_in_run(const ReadContext& context, const Json& function) {
   return [call = context.call, number = function.at(function_key).get<std::int64_t>()](
@@ -38,7 +38,7 @@ inline Call call_in_run(const ReadContext& context, const Json& function) {
   };
 }
 
-// What a script's schedule returned, where that is a number.
+// The number that a script's schedule returned; throws for anything else.
 inline double rate_of(const Json& returned, std::int64_t step) {
   if (returned.is_number()) return returned.get<double>();
   throw Error(Stage::run, "function.result", "schedule",
@@ -53,7 +53,7 @@ inline double rate_of(const Json& returned, std::int64_t step) {
 inline LrSchedule checked_lr_schedule(std::function<double(std::int64_t step)> function) {
   struct Known {
     std::mutex mutex;
-    std::unordered_map<std::int64_t, double> rates;  // by step
+    std::unordered_map<std::int64_t, double> rates;  // rate by step
   };
   return [function = std::move(function), known = std::make_shared<Known>()](std::int64_t step) {
     const std::lock_guard lock(known->mutex);

@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// A text with "*" for anything.
+// In a pattern "*" stands for any text.
 bool matches_text(const std::string& pattern, const std::string& text) {
   std::size_t p = 0, t = 0, star = std::string::npos, from = 0;
   while (t < text.size()) {
@@ -86,7 +86,7 @@ std::vector<std::string> names_up_to(Enum last) {
   return names;
 }
 
-// All that a fact can be, if that is known of it: of what is none of these a condition never holds.
+// All values that a fact can have; empty: any text.
 const std::vector<std::string>& words_of(const std::string& fact) {
   static const std::map<std::string, std::vector<std::string>> words = {
       {"code", names_up_to(last_code)},
@@ -98,7 +98,7 @@ const std::vector<std::string>& words_of(const std::string& fact) {
   return found != words.end() ? found->second : any;
 }
 
-// What is wrong with a text that a fact is to be. "": nothing.
+// What is wrong with the text that a condition wants of a fact. "": nothing.
 std::string wrong_word(const std::string& fact, const std::string& wanted, std::string& hint) {
   const std::vector<std::string>& words = words_of(fact);
   const auto fits = [&](const std::string& word) { return matches_text(wanted, word); };
@@ -107,9 +107,10 @@ std::string wrong_word(const std::string& fact, const std::string& wanted, std::
   return fmt::format("there is no {} {}", fact, quote(wanted));
 }
 
-// What is wrong with what a condition wants of a fact. "": nothing.
+// What is wrong with the value that a condition wants of a fact. "": nothing.
 std::string wrong_value(const std::string& fact, const Json& wanted, std::string& hint) {
-  if (wanted.is_array() || (wanted.is_object() && wanted.empty())) {  // Lua's {} may be either
+  // Lua's {} may be a list or a table
+  if (wanted.is_array() || (wanted.is_object() && wanted.empty())) {
     if (wanted.empty()) return "the list is empty, so that nothing could match";
     for (const Json& one : wanted) {
       if (one.is_array()) return "a list has texts and numbers, and this one has a list";
@@ -137,8 +138,8 @@ const std::vector<std::string>& axes_that_ship() {
   return names;
 }
 
-// Whether a text can be a name of ranks: "dp", "d*", of some stages or a part of an axis, "pp[0,1]"
-// and "dp.0", or of several of these together, "dp*pp[0,1]".
+// Whether a text can name ranks: "dp", "d*", those of some stages or of a part of an axis,
+// "pp[0,1]" and "dp.0", or of several of these together, "dp*pp[0,1]".
 bool can_be_axis(const std::string& wanted, const std::vector<std::string>& known) {
   const auto any = [&](const auto& fits) { return std::any_of(known.begin(), known.end(), fits); };
   if (any([&](const std::string& name) { return matches_text(wanted, name); })) return true;
@@ -153,7 +154,7 @@ bool can_be_axis(const std::string& wanted, const std::vector<std::string>& know
   return true;
 }
 
-// The fact that a condition on `name` asks: one on an axis asks all names that fit the ranks.
+// The fact that a condition on `name` asks: on an axis, all names that fit the ranks.
 Json::const_iterator fact_of(const Json& facts, const std::string& name) {
   return facts.find(name == "axis" ? "axes" : name);
 }
@@ -175,7 +176,8 @@ const std::vector<std::string>& names_of_facts() {
 
 InstructionFilter::InstructionFilter(const Json& table, const std::string& path,
                                      Problems& problems) {
-  if (!table.is_object() && !(table.is_array() && table.empty())) {  // Lua's {} may be either
+  // Lua's {} may be a list or a table
+  if (!table.is_object() && !(table.is_array() && table.empty())) {
     problems.add(
         Stage::options, "option.type", path,
         fmt::format("{}: which instructions are meant is a table; got {}", path, describe(table)),
@@ -214,7 +216,8 @@ void InstructionFilter::read(const std::string& fact, const Json& wanted, const 
     }
     return;
   }
-  if (fact == "through") return read("code", wanted, path, problems);  // a lane is taken through it
+  // another name of `code`, for lanes
+  if (fact == "through") return read("code", wanted, path, problems);
   std::vector<std::string> known = names_of_facts();
   if (std::find(known.begin(), known.end(), fact) == known.end()) {
     known.emplace_back("through");
@@ -256,7 +259,8 @@ bool InstructionFilter::holds(const Condition& condition, const Json& facts) {
   if (fact == facts.end()) return false;
   if (matches(condition.wanted, *fact)) return true;
   if (condition.fact != "bucket") return false;
-  const Json& parameters = facts.at("parameters");  // a bucket by what all of it is
+  // a bucket also matches if all of its parameters do
+  const Json& parameters = facts.at("parameters");
   return !parameters.empty() &&
          std::all_of(parameters.begin(), parameters.end(),
                      [&](const Json& one) { return matches(condition.wanted, one); });

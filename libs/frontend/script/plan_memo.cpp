@@ -11,7 +11,7 @@ namespace mw {
 namespace {
 
 constexpr std::size_t most_models = 256;
-constexpr std::size_t most_size = 400'000;  // of some 300 bytes each
+constexpr std::size_t most_size = 400'000;  // slots and instructions, some 300 bytes each
 
 std::size_t size_of(const Plan& plan) {
   std::size_t size = 1;
@@ -68,7 +68,7 @@ bool splits_data(const StrategyChoice& choice) {
   });
 }
 
-// The mix with the strategy at `place` in so many ways; empty if the planner does not take it.
+// The mix with the strategy at `place` in `ways` ways; empty if the planner does not take it.
 std::string mix_with(const Plan& plan, std::size_t place, std::int64_t ways) {
   PlanRequest request = plan.request;
   request.placements_only = true;
@@ -79,7 +79,7 @@ std::string mix_with(const Plan& plan, std::size_t place, std::int64_t ways) {
     Problems problems;
     const auto made = make_plan(request, problems);
     return made ? made->mix() : "";
-  } catch (const Error& error) {  // a strategy's own, or an option's
+  } catch (const Error& error) {  // thrown by the strategy, or for its options
     if (ends_all(error)) throw;
     return "";
   }

@@ -1,5 +1,5 @@
-// What experiments of one sweep have in common is made once: models, and plans that nothing which
-// differs has a part in.
+// Keeps the models and plans that several experiments of a sweep have in common, so that each is
+// made once.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@
 
 namespace mw {
 
-// Keys are texts that say all that a model or a plan is made of. Functions of a script may return
-// anything, so what is made of one has no key. Not thread-safe.
+// A key is a text of all that a model or a plan is made of. What a script's function has a part in
+// gets no key, as the function may return anything. Not thread-safe.
 class PlanMemo {
  public:
   using Models = std::shared_ptr<const Model>;
   using Plans = std::shared_ptr<const Plan>;
 
-  // The one that was made under this key, or else what `make` gives; it is kept unless it is null.
+  // The model or plan under this key, or else what `make` returns, which is kept unless it is null.
   Models model(const std::string& key, const std::function<Models()>& make);
   Plans plan(const std::string& key, const std::function<Plans()>& make);
 
@@ -36,13 +36,13 @@ class PlanMemo {
 
   std::unordered_map<std::string, Models> models_;
   std::unordered_map<std::string, Kept> plans_;
-  std::list<std::string> order_;  // of the plans: the one that was asked for last comes first
+  std::list<std::string> order_;  // keys of the plans, the one last asked for first
   std::size_t size_ = 0;          // slots and instructions of all plans
 };
 
-// Adds a problem where the plan has another number of ranks than `expected`, with both numbers and
-// the plan nearest to it that has so many: one strategy in another number of ways, as far as the
-// planner takes it; strategies that split the data are tried first.
+// Adds a problem where the plan does not have `expected` ranks. Its hint is the nearest plan that
+// has: one strategy in another number of ways, as far as the planner takes it; strategies that
+// split the data are tried first.
 void check_ranks(std::int64_t expected, const Plan& plan, Problems& problems);
 
 }  // namespace mw

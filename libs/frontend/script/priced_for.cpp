@@ -1,4 +1,5 @@
-// Reads what an experiment's plan is priced for, and holds the plan against it.
+// Reads the cluster, stack, tokens and price of an experiment, and checks the plan against the
+// cluster.
 #include "script/priced_for.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The keys of an experiment that say what its plan is priced for: `cluster` and `stack`.
+// Reads the keys that say what a plan is priced for: `cluster`, `stack`, `tokens` and `price`.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace mw {
 
-// Into RunRequest::cluster and ::stack; a problem for what is wrong with them, and for a plan that
+// Reads the keys into the request; adds a problem for what is wrong with them, and for a plan that
 // the cluster has no room for. `plan`: null where none was made.
 void read_priced_for(const Values& values, const Plan* plan, RunRequest& asked, Problems& problems);
 
-// Into the request what the memory of the cluster's device holds beside tensors, if the experiment
-// names one. What is wrong with it, read_priced_for says.
+// Sets in the request what the memory of the named cluster's device holds beside tensors. Adds no
+// problems: read_priced_for() does.
 void make_for_cluster(const Values& values, PlanRequest& request);
 
 // The cluster that the keys name; null: none, or one that read_priced_for refuses.

@@ -40,7 +40,7 @@ OpPredicate op_function(const std::string& key, const Json& given,
   };
 }
 
-// A list of names, of option `key`. Adds a problem with `hint` if it is not that.
+// Reads a list of names for option `key`; adds a problem with `hint` if it is none.
 std::vector<std::string> op_names(const std::string& key, const Json& given,
                                   const std::string& hint, Problems& problems) {
   std::vector<std::string> names;
@@ -88,7 +88,7 @@ const Options& recompute_options() {
   return options;
 }
 
-// A policy that fits so many bytes a rank.
+// Makes a policy that fits a rank into `limit`.
 void read_fit(const MemoryLimit& limit, bool by_stage, RecomputePolicy& policy,
               Problems& problems) {
   if (limit.bytes <= 0) {
@@ -106,7 +106,7 @@ void read_fit(const MemoryLimit& limit, bool by_stage, RecomputePolicy& policy,
   policy.fit = limit.bytes;
 }
 
-// Refuses options of a word that takes none, { "full", 3 }; whether it did.
+// Refuses options of a word that takes none, { "full", 3 }; returns whether there were any.
 bool takes_none(const std::string& key, const std::optional<NamedChoice>& choice, const Json& given,
                 const char* forms, Problems& problems) {
   if (!choice || choice->options.empty()) return false;
@@ -127,7 +127,7 @@ void add_no_word(const std::string& key, const std::optional<NamedChoice>& choic
       near.empty() ? forms : near + " there are: " + forms);
 }
 
-// What a plugin brought.
+// Reads a policy that a plugin registered.
 void read_registered(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
                      RecomputePolicy& policy, Problems& problems) {
   const auto chosen = choose(Kind::recompute, given, "recompute", reach, recompute_forms, problems);
@@ -148,7 +148,8 @@ bool registered(Catalog& catalog, const std::string& name) {
     return true;
   } catch (const Error& error) {
     const std::string& code = error.problems().front().code;
-    // Another kind's name ("attention" is an op), or nobody's; else a broken plugin.
+    // A name of another kind ("attention" is an op), or an unknown one. Other codes: a broken
+    // plugin.
     if (code != "option.choice" && code != "option.value") throw;
     return false;
   }
@@ -164,7 +165,7 @@ const std::map<std::string, RecomputePolicy::Kind>& words_of_recompute() {
   return words;
 }
 
-// What is recomputed, as the key `key` has it: a word, a plugin's policy, or a function.
+// Reads what is recomputed, from key `key`: a word, a plugin's policy, or a function.
 void read_what(const std::string& key, const Json& given,
                const std::shared_ptr<const ScriptReach>& reach, RecomputePolicy& policy,
                Problems& problems) {

@@ -1,4 +1,4 @@
-// Opens an experiment's data and its held-out data, and holds both to the model and to each other.
+// Opens an experiment's data and held-out data, and checks both against the model and each other.
 #include "script/read_data.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ fs::path real_path(const fs::path& path) {
   return error ? path : found;
 }
 
-// In the order in which they are read.
+// The files of a source, in the order in which they are read.
 std::vector<fs::path> files_of(const TokenSource& source) {
   std::vector<fs::path> files;
   for (const SourceFile& file : source.files()) files.push_back(real_path(file.path));
@@ -42,8 +42,8 @@ std::pair<double, double> part_of(const Values& values) {
   return two ? std::pair(part[0].get<double>(), part[1].get<double>()) : std::pair(0.0, 1.0);
 }
 
-// A file that both read; empty: there is none, or they read different parts of the same files
-// in the same order.
+// A file that both sources read; empty: there is none, or they read different parts of the same
+// files in the same order.
 std::string read_by_both(const TokenSource& a, const Values& of_a, const TokenSource& b,
                          const Values& of_b) {
   const std::vector<fs::path> here = files_of(a), there = files_of(b);
@@ -194,7 +194,7 @@ std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen,
   return data;
 }
 
-// The seed with which a source of the kind of the training's makes what that makes.
+// The seed with which a source of the training data's kind makes the same tokens.
 std::int64_t DataReader::seed_like_training(const Chosen& chosen) const {
   if (data_ && data_->registration == chosen.registration && data_->values.has("seed"))
     return data_->values.integer("seed");
@@ -219,7 +219,7 @@ Json DataReader::evaluation(RunSetup& setup, Evaluation& evaluation) {
   }
   evaluation.every = given.integer("every");
   evaluation.batches = given.integer("batches");
-  // The same for each seed of a run: a spread over seeds is that of training.
+  // Seed 0 whatever the run's seed: a spread over seeds is then that of training alone.
   setup.held_out_data = open_source(*chosen, "evaluate.data", 0);
   // A source without an end makes its tokens from the seed: another seed would make other tokens
   // than those that the model learns.

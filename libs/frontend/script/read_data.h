@@ -21,12 +21,12 @@ class DataReader {
 
   // Tokens of a sample, from the experiment or from its data; 0, and a problem, if neither says.
   std::int64_t sequence() const { return sequence_; }
-  // Opens the data. `model`: null if it was refused, which says so itself.
+  // Opens the data. `model`: null if the model was refused, which has its own problem.
   void open(const Model* model, RunRequest& asked, RunSetup& setup);
-  // Opens what is held out; its settings, or null if there is none.
+  // Opens the held-out data and returns the settings of `evaluate`; null if there is none.
   Json evaluation(RunSetup& setup, Evaluation& evaluation);
-  // What a script may not mean: tokens that are read several times, held-out tokens that are
-  // trained on, and what lies in a folder of data and is not read. Empty without a plan.
+  // Notes on what a script may not mean: tokens that are read several times, held-out tokens that
+  // are trained on, and files in a folder of data that are not read. Empty without a plan.
   std::vector<std::string> notes(const RunSetup& setup, const Evaluation& evaluation) const;
 
  private:

@@ -31,10 +31,10 @@
 namespace mw {
 namespace {
 
-// More entries than that are a script's mistake: each strategy stands in a plan once.
+// A plan with more entries is a script's mistake: each strategy stands in a plan once.
 constexpr std::size_t most_strategies = 64;
 
-// Adds what a table says to a key, without where it was written; false if a function is in it.
+// Appends a value to a memo's key, without its place in the script; false if a function is in it.
 bool add_key(const Json& value, std::string& key) {
   if (is_function(value)) return false;
   if (!value.is_structured()) {
@@ -102,7 +102,7 @@ class Reader {
   }
 
  private:
-  // What it is called, and what tells it apart; then its log, which may be named by these.
+  // Sets the run's name, hashes and resolved table; then its log, whose path may contain these.
   void identify() {
     const Json given = has("name") ? values_.at("name") : Json();
     experiment_.name = given.is_string() ? given.get<std::string>() : experiment_.plan->mix();
@@ -171,7 +171,7 @@ class Reader {
   void read_plan() {
     if (!has("plan")) return;
     const Json& list = values_.at("plan");
-    if (list.is_object() && list.empty()) return;  // Lua's {} may be either
+    if (list.is_object() && list.empty()) return;  // Lua's {} may be a list or a table
     if (list.is_array() && list.size() > most_strategies) {
       problems_.add(Stage::plan, "plan.entries", "plan",
                     fmt::format("plan: it has {} entries; a plan has {} at most", list.size(),
@@ -217,7 +217,7 @@ class Reader {
     request_.step_settings[key] =
         is_function(given) ? Json(given.value(code_key, "")) : without_hidden(given);
   }
-  // `usual`: what an option is anyway where it is left out.
+  // `usual`: the value that an option has where it is left out.
   void decides(const char* key, const Chosen& chosen, const Json& usual = Json::object()) {
     Json settings = chosen.values.json();
     for (const auto& [option, value] : usual.items())
@@ -267,7 +267,8 @@ class Reader {
   }
 
   void read_scalars() {
-    // Where there is no such number, what depends on it is read all the same, for its own problems.
+    // Where `steps` is missing, keys that depend on it are read all the same, for their own
+    // problems.
     experiment_.steps = values_.has("steps") ? values_.integer("steps") : 1;
     experiment_.seed = values_.integer("seed");
     request_.threads = experiment_.threads = values_.int32("threads");
@@ -301,7 +302,7 @@ class Reader {
     const auto given = [&](const char* key) { return has(key) ? values_.at(key) : Json(); };
     experiment_.trace = read_trace(given("trace"), experiment_.steps, problems_);
     experiment_.account = values_.flag("account");
-    // A list that names something else has its own problem.
+    // A `trace` whose entries are wrong has its own problem.
     if (experiment_.account && experiment_.trace.empty() && given("trace").empty()) {
       problems_.add(Stage::options, "option.value", "account",
                     "account: it is taken of the steps of `trace`, which names none",
@@ -322,7 +323,7 @@ class Reader {
     note_idle(precision);
   }
 
-  // Keys that change nothing beside what else the experiment says.
+  // Adds notes on keys that change nothing beside the other keys.
   void note_idle(const std::string& precision) {
     if (has("loss_scale") && request_.precision != Precision::fp16)
       experiment_.notes.push_back(
@@ -351,8 +352,8 @@ class Reader {
     if (is_function(given)) try_out([this] { experiment_.loss_scale->first(); });
   }
 
-  // What a script's function does wrong at the first step is said before any rank starts. Such
-  // functions are asked once for a step, so the run does not ask again.
+  // Calls a script's function for the first step, to report its errors before any rank starts. The
+  // result is kept, so that the run does not call it again.
   void try_out(const std::function<void()>& first_step) {
     try {
       first_step();
@@ -414,7 +415,7 @@ class Reader {
         reach_, problems_);
   }
 
-  // By whatever checks of plans there are: each plan that a step has.
+  // Runs the process' checks of plans on each plan that a step has.
   void check_plans() const {
     Problems found;
     if (!experiment_.step_plans) check_plan(*experiment_.plan, found);
@@ -431,8 +432,8 @@ class Reader {
     return context_.for_cluster || experiment_.platform->type() != at::kCPU;
   }
 
-  // A text of all that the plan may depend on: each key but those that have no part in it.
-  // Empty: plans are not kept, or a function of the script has a part.
+  // A memo's key for the plan: all keys that the plan may depend on, with their values. Empty:
+  // plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
     std::string key = fmt::format("{} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0);
@@ -450,10 +451,10 @@ class Reader {
   const std::shared_ptr<const ScriptReach> reach_;
   Problems problems_;
   Values values_;
-  Json resolved_ = Json::object(), chosen_ = Json::object();  // of what is made by name
+  Json resolved_ = Json::object(), chosen_ = Json::object();  // chosen_: of what is made by name
   std::vector<ListedObserver> observers_;
   PlanRequest request_;
-  std::string model_key_;  // for the memo; empty: none
+  std::string model_key_;  // the model's key in the memo; empty: none
   bool plan_broken_ = false;
   Experiment experiment_;
 };

@@ -98,7 +98,7 @@ std::shared_ptr<const LossScale> read_loss_scale(Json& given,
                                                  std::function<Json(const std::vector<Json>&)> call,
                                                  Problems& problems) {
   if (is_function(given)) return std::make_shared<Function>(std::move(call));
-  const bool empty = given.is_array() && given.empty();  // Lua's {} may be either
+  const bool empty = given.is_array() && given.empty();  // Lua's {} may be a list or a table
   if (given == "dynamic" || given.is_object() || empty) {
     Problems found;
     const Values values =

@@ -14,8 +14,8 @@ namespace mw {
 // The key `loss_scale`: "dynamic" or { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }
 // (times `growth` after `interval` good steps, times `backoff` after an overflow; as
 // torch.amp.GradScaler); a number that stays; a function(step, scale, overflowed) that returns the
-// factor, called once for a step, from 65536 on. Null, and problems, if it is none of these. `call`
-// calls a function with its arguments.
+// factor, called once for a step, from 65536 on. Null, and problems, for anything else. `call`
+// calls the script's function.
 std::shared_ptr<const LossScale> read_loss_scale(Json& given,
                                                  std::function<Json(const std::vector<Json>&)> call,
                                                  Problems& problems);

@@ -18,7 +18,7 @@ constexpr const char* what_there_is =
     "a number of sequences, a list of them, mw.microbatch.fit { memory = \"8GiB\" }, "
     "mw.microbatch.ramp { from = 4, steps = 100 }, or function(step) return 2 end";
 
-// 0 if it is no number of sequences: a whole one above 0, of 32 bits as the batch is.
+// A number of sequences: whole, above 0, and of 32 bits as the batch is; else 0.
 std::int64_t count_of(const Json& given) {
   const auto number = whole_number(given);
   return number && *number >= 1 && *number <= INT32_MAX ? *number : 0;
@@ -32,7 +32,7 @@ bool read_sizes(const Json& list, std::vector<std::int64_t>& sizes) {
   return !sizes.empty();
 }
 
-// A number, or a list of numbers.
+// Reads a microbatch's size, or a list of sizes.
 bool read_split(const Json& given, StepShape& shape) {
   if (count_of(given) > 0) {
     shape.microbatch = count_of(given);
@@ -41,7 +41,7 @@ bool read_split(const Json& given, StepShape& shape) {
   return given.is_array() && read_sizes(given, shape.sizes);
 }
 
-// What a function of the step returned.
+// Reads what a script's function returned for a step.
 StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
   StepShape shape;
   shape.batch = batch;

@@ -9,7 +9,8 @@
 
 namespace mw {
 
-// `given`: what the script wrote; null: nothing. What is made by name has all of its options then.
+// `given`: what the script wrote, or null. A policy that is made by name gets all of its options
+// there.
 MicrobatchPolicy read_microbatch(Json& given, const MicrobatchContext& context,
                                  const std::shared_ptr<const ScriptReach>& reach,
                                  Problems& problems);

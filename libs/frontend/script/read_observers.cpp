@@ -1,4 +1,4 @@
-// Makes observers of functions, which return numbers or end the run, and of what plugins bring.
+// Makes observers from functions, which return numbers or end the run, and from plugins.
 #include "script/read_observers.h"
 
 #include <fmt/format.h>
@@ -99,7 +99,7 @@ Json make_observers(const std::vector<ListedObserver>& listed, const ReadContext
     if (!one.chosen) {
       made.push_back(
           std::make_shared<FunctionObserver>(one.place, call_in_run(context, one.function)));
-      // The hash has the function's code and plain values, and no table in which it collects.
+      // The hash covers the function's code and plain values, and no table in which it collects.
       deciding[one.place] = one.function.value(plain_code_key, "");
       continue;
     }

@@ -14,19 +14,19 @@ namespace mw {
 // What the keys list, read and not made yet: a function of the script, or a plugin's observer.
 struct ListedObserver {
   std::string place;  // "observe", "observers[2]"
-  Json function;      // null: it is a plugin's
+  Json function;      // null: a plugin's observer
   std::optional<Chosen> chosen;
 };
 
-// `observe` first, then `observers` in their order.
+// Lists `observe` first, then `observers` in their order.
 std::vector<ListedObserver> read_observers(const Values& values,
                                            const std::shared_ptr<const ScriptReach>& reach,
                                            Problems& problems);
 
 // Adds the observers of a run to `made`; `timeout`: seconds that a plugin's may take each time that
-// a rank calls it. Returns what its hash has of them: those that can end the
-// run. Functions are called after each step, on the first rank's
-// thread, with the step's index and { loss =, grad_norm =, lr =, tokens =, seconds = }.
+// a rank calls it. Returns what the run's hash covers: the observers that can end the run.
+// Functions are called after each step, on the first rank's thread, with the step's index and {
+// loss =, grad_norm =, lr =, tokens =, seconds = }.
 Json make_observers(const std::vector<ListedObserver>& listed, const ReadContext& context,
                     const ObservedRun& run, double timeout,
                     std::vector<std::shared_ptr<RunObserver>>& made, Problems& problems);

@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// One value, or each of a list of them.
+// The values of a key that takes one value or a list of them.
 std::vector<Json> values_of(const Values& values, const char* key, std::vector<Json> otherwise) {
   if (!values.has(key) || values.at(key).is_null()) return otherwise;
   const Json& given = values.at(key);
@@ -82,7 +82,7 @@ void read_choices(const Values& values, const ReadContext& context, SearchReques
                   Problems& problems) {
   request.strategies = names_of(values, "strategies", names_in(*context.catalog, Kind::strategy),
                                 /*may_be_none=*/false, problems);
-  // Opens their plugins, which bring schedulers too.
+  // Loads the strategies' plugins, which bring schedulers too.
   for (const std::string& name : request.strategies) context.catalog->find(Kind::strategy, name);
   request.schedules = names_of(values, "schedules", names_in(*context.catalog, Kind::scheduler),
                                /*may_be_none=*/true, problems);
@@ -120,7 +120,7 @@ std::function<std::shared_ptr<const Model>(std::int64_t)> layered(const Json& ba
     try {
       const Experiment made = read_experiment(table, context);
       return made.plan->graph->layers == layers ? made.plan->request.model : nullptr;
-    } catch (const Error&) {  // so few are none of its
+    } catch (const Error&) {  // the model cannot have so few layers
       return nullptr;
     }
   };

@@ -1,4 +1,4 @@
-// Reads a script's table of mw.search into what a search is asked.
+// Reads a script's table of mw.search into a search's request.
 #pragma once
 
 #include <memory>
@@ -8,13 +8,13 @@
 
 namespace mw {
 
-// The keys of mw.search: its own, and those of an experiment. Of these it reads what a plan's step
-// depends on; the rest may stand there and is not looked at.
+// The keys of mw.search: its own, and those of an experiment. It reads the keys that a plan's step
+// depends on, and ignores the others.
 const Options& search_options();
 
 struct ReadSearch {
   SearchRequest request;
-  std::shared_ptr<const ClusterMachine> machine;  // the request's
+  std::shared_ptr<const ClusterMachine> machine;  // the request's machine
 };
 
 // Throws Error with every problem found. `context` must outlive what is returned.

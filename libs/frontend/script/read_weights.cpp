@@ -62,7 +62,7 @@ void read_weights(const Values& values, RunSetup& setup, std::vector<std::string
             has(values, "export") ? "; nor does the export get a tokenizer" : ""));
     }
     const auto weights = std::make_shared<const Weights>(path);
-    // What config.json says is nearer to the cause than the shapes that follow from it.
+    // Shapes are checked only where config.json fits, as its problems are nearer to the cause.
     const std::vector<WeightSpec> specs = weight_specs(*setup.plan->graph);
     if (found.empty()) weights->check(specs, found, rotary);
     const at::ScalarType computed = scalar_type(setup.plan->programs.front().dtype);
@@ -89,7 +89,7 @@ at::ScalarType export_dtype(const std::string& name) {
 
 std::filesystem::path export_folder(const std::string& path) {
   namespace fs = std::filesystem;
-  // Not the link: an export gives its folder the name anew.
+  // The folder behind a link, as an export gives its folder the name anew.
   std::error_code error;
   const fs::path folder = fs::weakly_canonical(
       behind_links(fs::absolute(path + "/.").lexically_normal().parent_path()), error);

@@ -11,8 +11,8 @@
 
 namespace mw {
 
-// Opens the weights, by which RunSetup::fill then writes, and holds their names, shapes and
-// config.json to the model. `notes`: what people should know of them. Nothing without a plan, or
+// Opens the weights, sets RunSetup::fill to load them, and checks their names, shapes and
+// config.json against the model. `notes` gets remarks for the user. Does nothing without a plan or
 // the key.
 void read_weights(const Values& values, RunSetup& setup, std::vector<std::string>& notes,
                   Problems& problems);
@@ -23,7 +23,7 @@ std::shared_ptr<HfExport> read_export(const Values& values, const Plan& plan,
                                       const std::string& hash);
 
 // The folder that a path names, whether it ends with "/" or not. Throws Error (options,
-// export.folder) for one that no folder can have.
+// export.folder) for "", and for a folder around the working directory.
 std::filesystem::path export_folder(const std::string& path);
 at::ScalarType export_dtype(const std::string& name);  // "fp32", …: of a key's choices
 

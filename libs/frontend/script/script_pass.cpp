@@ -18,17 +18,18 @@ namespace mw {
 
 namespace {
 
-// One condition of a pass, wherever it was asked: how many instructions of all stages it took.
+// A condition of a pass, and how many instructions it took in each stage.
 struct MatchedCondition {
-  bool reduces = false;  // it took buckets
+  bool reduces = false;  // it takes buckets
   InstructionFilter filter;
   std::string place, key;   // the script's line, or the key of the directive that has it
-  std::map<int, int> took;  // by stage
+  std::map<int, int> took;  // how many, by stage
 };
 
-// What came of a pass in one plan. Programs may be finished several times, so it is kept by stage.
+// The outcome of a pass in one plan, by stage, as programs may be finished several times.
 struct Outcome {
-  using Changes = std::map<int, std::map<std::string, Moved>>;  // by stage: by verb or directive
+  // by stage, then by verb or directive
+  using Changes = std::map<int, std::map<std::string, Moved>>;
   Changes moved, reduced;
   std::map<std::string, MatchedCondition> asked;
 
@@ -57,7 +58,7 @@ struct Session {
 thread_local Session session;
 thread_local int sessions = 0;
 
-// What one verb or directive has done in all stages.
+// The text of what one verb or directive has done in all stages.
 std::string text_of_moves(const std::string& verb, const Moved& moved) {
   const bool stream = verb.starts_with("stream ");
   const std::string asked = plural(moved.asked, stream ? "transfer" : "instruction");
@@ -103,7 +104,7 @@ void visit_all(const std::vector<Program>& programs, const InstructionFilter::Vi
 }
 
 // Refuses a pass one of whose conditions takes no instruction in any stage's program, or names an
-// axis that there is nowhere.
+// unknown axis.
 void refuse_unmatched(const std::string& name, const Outcome& outcome,
                       const std::vector<Program>& programs) {
   for (const auto& [where, one] : outcome.asked) {
@@ -233,7 +234,7 @@ class ScriptPass {
         segments_(std::move(segments)),
         directives_(std::move(directives)) {}
 
-  std::function<Json(const std::vector<Json>&)> edit;  // empty: it has none
+  std::function<Json(const std::vector<Json>&)> edit;  // the table's `edit`; empty: it has none
 
   bool reduces() const {
     return std::any_of(directives_.begin(), directives_.end(),
@@ -403,7 +404,7 @@ class PassCall {
                         near.empty() ? "its fields: " + join(known) : near});
   }
 
-  // How far it may go.
+  // How far a verb may move an instruction.
   struct How {
     std::optional<InstructionFilter> over;
     int most = std::numeric_limits<int>::max();
@@ -442,7 +443,7 @@ class PassCall {
                                         : code_.sink(number, past, how.most));
   }
 
-  // The places that it moved by.
+  // Returns the places moved by.
   Json told(const std::string& verb, const Moved& moved) {
     session.outcome->moved[code_.program().stage][verb] += moved;
     return moved.places;

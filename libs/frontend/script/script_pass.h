@@ -12,7 +12,6 @@
 
 namespace mw {
 
-// The keys of a pass's table.
 const Options& pass_options();
 
 struct Directive;
@@ -34,7 +33,7 @@ class PassTable {
 
   std::string name_;
   Values values_;
-  std::vector<std::string> segments_;  // kinds; empty: all
+  std::vector<std::string> segments_;  // kinds of segments that it edits; empty: all
   std::vector<std::shared_ptr<const Directive>> directives_;
   Pass::Changes changes_ = Pass::Changes::order;
 };

@@ -10,13 +10,13 @@
 
 namespace mw {
 
-// The keys of that table, and of the tables in its `axis`, `rules` and `store`.
 const Options& strategy_options();
 const Options& strategy_axis_options();
 const Options& strategy_rule_options();
 const Options& strategy_store_options();
 
-// Such a table, read. A plan's entries are made of it as of a plugin: with the ways of its axis.
+// The table of mw.strategy, read. It makes a plan's entries as a plugin does: with the ways of its
+// axis.
 class StrategyTable {
  public:
   // Problems have keys in `path`, or in the strategy's name where that is empty:
@@ -26,8 +26,8 @@ class StrategyTable {
   const std::string& name() const { return name_; }
   // What an entry takes: `ways`, or of a strategy with several axes the ways of each by its name.
   const Options& options() const { return options_; }
-  // `values`: read by options(), with the reach of the script. What the strategy asks the script's
-  // functions it asks on the thread that makes the plan.
+  // Makes the strategy of an entry. `values`: read by options(). The strategy calls the script's
+  // functions on the thread that makes the plan.
   std::shared_ptr<const Strategy> make(const Values& values,
                                        const std::shared_ptr<const ScriptReach>& reach) const;
 
@@ -37,8 +37,8 @@ class StrategyTable {
 
   std::string name_;
   Values values_;
-  std::vector<AxisRequest>
-      axes_;  // with the ways that they have where a plan does not say; 0: none
+  // The axes with their ways where a plan does not say; 0: none.
+  std::vector<AxisRequest> axes_;
   std::vector<std::shared_ptr<const class PassTable>> passes_;
   Options options_;
 };

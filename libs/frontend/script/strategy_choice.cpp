@@ -23,7 +23,7 @@ Json without_tag(Json entry) {
   return entry;
 }
 
-// An option that the strategy lacks, and others of the plan's plugins have, is theirs to be given.
+// Names in the problem of an unknown option the other strategies of the plan that have this option.
 Problem with_owners(Problem problem, const std::string& path, const Catalog& catalog) {
   if (problem.code != "option.unknown" || !problem.key.starts_with(path + ".")) return problem;
   const std::string name = problem.key.substr(path.size() + 1);
@@ -91,7 +91,7 @@ Json in_one_form(const Option& option, const Json& given, const std::string& pat
   return form.size() == 1 ? Json(choice->name) : form;
 }
 
-// StrategyChoice::differs, by the options' names, as scripts' tables are.
+// The text for StrategyChoice::differs: options that differ from their defaults, by name.
 std::string what_differs(const Options& options, const Values& values) {
   std::map<std::string, std::string> texts;
   for (const Option& option : options.list()) {
@@ -191,7 +191,8 @@ std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& 
 
 void refuse_namesakes(const Json& plan, Problems& problems) {
   if (!plan.is_array()) return;
-  std::map<std::string, std::pair<std::size_t, const Json*>> tables;  // by name: whose first
+  // first entry and its table, by name
+  std::map<std::string, std::pair<std::size_t, const Json*>> tables;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (!plan[i].is_object() || !plan[i].contains(strategy_key)) continue;
     const Json& table = plan[i].at(strategy_key);

@@ -21,7 +21,7 @@ using Ask = std::function<Json(const std::vector<Json>&)>;
 std::vector<Values> read_entries(const Json& given, const std::string& path, const Options& options,
                                  Problems& problems) {
   std::vector<Values> entries;
-  if (given.is_object() && given.empty()) return entries;  // Lua's {} may be either
+  if (given.is_object() && given.empty()) return entries;  // Lua's {} may be a list or a table
   if (!given.is_array()) {
     problems.add(Stage::options, "option.type", path,
                  fmt::format("{} must be a list; got {}", path, describe(given)),
@@ -30,7 +30,7 @@ std::vector<Values> read_entries(const Json& given, const std::string& path, con
   }
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Json& entry = given[i];
-    const bool alone = entry.is_array() && entry.size() == 1;  // { "ffn" }
+    const bool alone = entry.is_array() && entry.size() == 1;  // the short form { "ffn" }
     entries.push_back(
         options.read(alone ? entry[0] : entry, fmt::format("{}[{}]", path, i + 1), problems));
   }
@@ -54,7 +54,7 @@ Json describe_op(const Op& op, const std::set<std::string>& claimed) {
           {"claimed", claimed}};
 }
 
-// What a script's function answers holds as Lua has it: all but nil and false.
+// Whether an answer of a script's function is true as in Lua: all but nil and false.
 bool holds(const Json& answer) {
   return answer.is_boolean() ? answer.get<bool>() : !answer.is_null();
 }
@@ -73,7 +73,7 @@ std::vector<Values> read_store(const Json& given, const std::string& path, Probl
   return read_entries(given, path, strategy_store_options(), problems);
 }
 
-// One `where` in one draft: whether its rule holds in an op. Each op is asked about once.
+// The function `where` of a rule in one draft, which is asked once for each op.
 class Where {
  public:
   Where(const Draft& draft, std::string strategy, std::string axis, Ask ask)
@@ -85,8 +85,8 @@ class Where {
   bool operator()(const Op& op) {
     const auto known = known_.find(op.name);
     if (known != known_.end()) return known->second;
-    // Two functions that look at what the other's rule claims: the one that was asked first sees
-    // the other's answer to what is there without it.
+    // Two rules may ask each other what they claim. The function that was asked first then sees the
+    // other's answer as it is without its own rule.
     if (asking_) return false;
     const bool first = !anyone_asking;
     asking_ = anyone_asking = true;
@@ -122,7 +122,7 @@ class Where {
   const Draft& draft_;
   std::string strategy_, axis_;
   Ask ask_;
-  std::map<std::string, bool> known_;  // by op
+  std::map<std::string, bool> known_;  // answer by op name
   bool asking_ = false;
 };
 
@@ -181,7 +181,7 @@ class ScriptStrategy : public Strategy {
     return read;
   }
 
-  // Those that the rule names, or the strategy's own. Refuses what is not there.
+  // The axes that the rule names, or the strategy's own. Refuses unknown axes.
   std::vector<std::string> axes_of(Draft& draft, const Values& rule) const {
     if (!rule.has("axis")) {
       if (axes_.size() == 1) return {axes_.front().name};
@@ -238,7 +238,7 @@ class ScriptStrategy : public Strategy {
     }
     std::function<bool(const Op&)> where;
     if (rule.has("where")) {
-      const auto known = std::make_shared<std::map<std::string, bool>>();  // by op
+      const auto known = std::make_shared<std::map<std::string, bool>>();  // answer by op name
       where = [known, ask = function_of(rule)](const Op& op) {
         const auto [answer, missing] = known->try_emplace(op.name, false);
         if (missing) answer->second = holds(ask({describe_op(op, {})}));
@@ -255,7 +255,7 @@ class ScriptStrategy : public Strategy {
                              : info->second.size >= draft.mesh().axis(axis).ways;
   }
 
-  // The atoms of the axis that are those of the others too.
+  // The atoms that the axis shares with `others`.
   static std::vector<int> lent(const Mesh& mesh, const std::string& axis, const Json& others) {
     std::set<int> theirs;
     for (const Json& other : others) {

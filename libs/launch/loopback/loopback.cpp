@@ -1,6 +1,6 @@
-// Loaded into mpirun before its own libraries (LD_PRELOAD), as mpirun has no option for it: what
-// would listen on all addresses of this machine listens on the loopback one, which no other machine
-// reaches. Links nothing but the C library.
+// A library that is loaded into mpirun before its own libraries (LD_PRELOAD), as mpirun has no
+// option for this: sockets that would listen on all addresses of this machine listen on the
+// loopback address, which no other machine reaches. Links nothing but the C library.
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -13,8 +13,8 @@ namespace {
 
 using Bind = int(int, const sockaddr*, socklen_t);
 
-// The processes that mpirun starts have the environment from before: what was preloaded then stands
-// behind this library's own name.
+// Restores LD_PRELOAD for the processes that mpirun starts: the earlier value stands behind this
+// library's name.
 __attribute__((constructor)) void keep_to_this_program() {
   const char* const all = std::getenv("LD_PRELOAD");
   if (all == nullptr) return;
@@ -45,7 +45,7 @@ int bind_to_loopback6(Bind* bind, int socket, sockaddr_in6 address) {
 
 extern "C" __attribute__((visibility("default"))) int bind(int socket, const sockaddr* address,
                                                            socklen_t length) noexcept {
-  static Bind* real = nullptr;  // every thread finds the same one
+  static Bind* real = nullptr;  // no lock: every thread finds the same address
   if (real == nullptr) real = reinterpret_cast<Bind*>(::dlsym(RTLD_NEXT, "bind"));
   if (real == nullptr) {
     errno = ENOSYS;

@@ -1,5 +1,5 @@
-// Asks the kernel's Landlock to keep a process to its files, by system calls: the C library has no
-// functions for it, and its headers may be older than the kernel.
+// Limits a process to its files by the kernel's Landlock. Uses system calls directly: the C library
+// has no functions for it, and its headers may be older than the kernel.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// These are the numbers of linux/landlock.h.
+// The numbers of linux/landlock.h.
 constexpr long create_ruleset = 444, add_rule = 445, restrict_self = 446;
 constexpr unsigned ask_version = 1;
 constexpr int rule_path_beneath = 1;
@@ -26,8 +26,8 @@ constexpr std::uint64_t may_run = 1 << 0, may_write_file = 1 << 1, may_read_file
     may_move = 1 << 13, may_truncate = 1 << 14, may_ioctl = 1 << 15;
 constexpr std::uint64_t rights_of_files =
     may_run | may_write_file | may_read_file | may_truncate | may_ioctl;
-constexpr std::uint64_t tcp = 3;     // bind, connect
-constexpr std::uint64_t scopes = 3;  // abstract sockets, signals
+constexpr std::uint64_t tcp = 3;     // bits for bind and connect
+constexpr std::uint64_t scopes = 3;  // bits for abstract sockets and signals
 
 struct RulesetAttributes {
   std::uint64_t files, network, scoped;
@@ -53,7 +53,7 @@ class Ruleset {
     if (version >= 3) handled_ |= may_truncate;
     if (version >= 5) handled_ |= may_ioctl;
     const RulesetAttributes attributes{handled_, version >= 4 ? tcp : 0, version >= 6 ? scopes : 0};
-    // Kernels know as many of the fields as their version.
+    // Older kernels know only the first fields.
     const std::size_t fields = version >= 6 ? 3 : version >= 4 ? 2 : 1;
     file_ =
         static_cast<int>(::syscall(create_ruleset, &attributes, fields * sizeof(std::uint64_t), 0));
@@ -63,7 +63,7 @@ class Ruleset {
   Ruleset(const Ruleset&) = delete;
   Ruleset& operator=(const Ruleset&) = delete;
 
-  // What is not there gets no rule.
+  // Adds a rule for a path, unless there is no such file.
   void allow(const fs::path& path, std::uint64_t rights) {
     const int opened = ::open(path.c_str(), O_PATH | O_CLOEXEC);
     if (opened < 0) return;
@@ -97,7 +97,7 @@ void restrict_files(const Reach& reach) {
   Ruleset rules(landlock_version());
   for (const fs::path& path : reach.read) rules.allow(path, may_read_file | may_list);
   for (const fs::path& path : reach.run) rules.allow(path, may_read_file | may_run);
-  // A device that may be written is one that may be driven; a folder's devices are not.
+  // A device that is named for writing may be controlled by ioctl(); devices in a folder may not.
   for (const fs::path& path : reach.write)
     rules.allow(path, may_read_file | may_list | may_write_file | may_truncate | may_move |
                           may_change_folder | (fs::is_directory(path) ? 0 : may_ioctl));

@@ -1,4 +1,4 @@
-// Puts what a sandbox needs of the kernel together, and watches over the process that is in it.
+// Sets up the limits of a sandbox, and watches the process in it from outside.
 #include "launch/sandbox/sandbox.h"
 
 #include <fmt/format.h>
@@ -37,9 +37,10 @@ constexpr const char* variable = "MESHWRIGHT_SANDBOX";
 constexpr const char* more_or_less = "or let the script do less";
 constexpr std::size_t most_processes = 1024;
 constexpr std::int64_t most_threads = 4096;
-constexpr rlim_t most_tasks_more = most_threads;  // of the user, beside those there; not of root
-constexpr std::chrono::seconds to_end{5};         // after SIGTERM
-constexpr rlim_t most_open_files = 4096;  // of a process: what pipes hold is counted by nobody
+// Threads that the user may have beyond those that exist already. Does not limit root.
+constexpr rlim_t most_tasks_more = most_threads;
+constexpr std::chrono::seconds to_end{5};  // time from SIGTERM to SIGKILL
+constexpr rlim_t most_open_files = 4096;   // per process, as nobody counts the memory of pipes
 constexpr timespec between_looks{0, 100'000'000};
 
 // --- What the program itself reads ---
@@ -50,7 +51,7 @@ void add_with_links(std::vector<fs::path>& paths, const fs::path& path) {
   if (!error) paths.push_back(real);
 }
 
-// The folders of all libraries that are loaded, in which others may lie that these load later.
+// Adds the folders of all loaded libraries, as these may load others from there later.
 void add_libraries(std::vector<fs::path>& paths) {
   std::set<fs::path> folders;
   std::ifstream maps("/proc/self/maps");
@@ -73,8 +74,8 @@ fs::path dynamic_linker() {
   return {};
 }
 
-// The C library and libtorch open these by themselves. No script has to name one: the environment
-// of this process lies below /proc.
+// Files that the C library and libtorch open by themselves. A script may not name them: the
+// environment of this process can be read below /proc.
 std::vector<fs::path> files_of_system() {
   std::vector<fs::path> paths;
   for (const char* path : {"/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/proc",
@@ -86,11 +87,11 @@ std::vector<fs::path> files_of_system() {
   return paths;
 }
 
-// The program opens these for a script that names them.
+// Files of the program that a script may name.
 std::vector<fs::path> files_of_program() {
   std::vector<fs::path> paths;
   add_with_links(paths, share_folder());
-  // In a build folder these are links into the source.
+  // In a build folder the entries are links into the source.
   std::error_code error;
   for (fs::directory_iterator entry(share_folder(), error), end; !error && entry != end;
        entry.increment(error))
@@ -118,7 +119,7 @@ void bound(__rlimit_resource resource, rlim_t soft, rlim_t hard) {
   require(::setrlimit(resource, &limit) == 0, "bound what the script uses");
 }
 
-// How many threads all processes of this user have.
+// The number of threads in all processes of this user.
 rlim_t tasks_there() {
   rlim_t count = 0;
   std::error_code error;
@@ -146,7 +147,7 @@ void bound_resources(const Sandbox& sandbox) {
   rlimit open{};
   ::getrlimit(RLIMIT_NOFILE, &open);
   bound(RLIMIT_NOFILE, std::min(open.rlim_cur, most_open_files), most_open_files);
-  bound(RLIMIT_CORE, 0, 0);  // the kernel writes one past every bound on files
+  bound(RLIMIT_CORE, 0, 0);  // the kernel writes core dumps past every limit on files
   const rlim_t tasks = tasks_there() + most_tasks_more;
   bound(RLIMIT_NPROC, tasks, tasks);
 }
@@ -175,7 +176,7 @@ std::atomic<pid_t> bound_process = 0;
 extern "C" void pass_signal_on(int number, siginfo_t* info, void*) {
   const int before = errno;
   const pid_t to = bound_process;
-  // What a terminal sends reaches that process by itself.
+  // A signal from the terminal (SI_KERNEL) reaches that process by itself.
   if (to > 0 && info->si_code != SI_KERNEL) ::kill(to, number);
   errno = before;
 }
@@ -198,11 +199,11 @@ void descendants_of(pid_t process, std::set<pid_t>& found) {
 }
 
 struct Held {
-  std::optional<std::int64_t> bytes;  // of memory that no file backs
+  std::optional<std::int64_t> bytes;  // memory that no file backs
   std::int64_t threads = 0;
 };
 
-// What a thread's process holds; without bytes if the thread has ended.
+// What a thread's status file says of its process; no bytes if the thread has ended.
 Held held_as_of(const fs::path& thread) {
   std::ifstream status(thread / "status");
   Held held;
@@ -218,7 +219,8 @@ Held held_as_of(const fs::path& thread) {
   return held;
 }
 
-// A process whose first thread has ended says nothing of its memory itself.
+// If the first thread of a process has ended, only its other threads' files say how much memory it
+// has.
 Held held_by(pid_t process) {
   const fs::path folder = fmt::format("/proc/{}", process);
   Held held = held_as_of(folder);
@@ -246,7 +248,7 @@ class Watch {
     return status;
   }
 
-  // Why it was ended; nothing if it has ended by itself, with an exit code.
+  // Why the process was ended; nothing: it has ended by itself, with an exit code.
   std::optional<Error> reason(int status) const {
     if (reason_) return reason_;
     if (!WIFSIGNALED(status)) return std::nullopt;
@@ -307,7 +309,7 @@ class Watch {
     reason_ = std::move(why);
     ::kill(process_, signal);
   }
-  // The processes that the bound one has started and left behind are children of this one by now.
+  // Kills the processes that the bound one has left behind, which are children of this one by now.
   void end_others() const {
     for (int round = 0; round < 1000; ++round) {
       std::set<pid_t> left;
@@ -357,8 +359,8 @@ void bind_process(const Sandbox& sandbox) {
   const bool drives = !sandbox.drives.empty();
   reach.write.insert(reach.write.end(), sandbox.drives.begin(), sandbox.drives.end());
   if (drives) {
-    add_with_links(reach.read, "/dev/zero");      // a driver maps it as shared memory
-    reach.write.emplace_back("/proc/self/task");  // the driver names its threads
+    add_with_links(reach.read, "/dev/zero");      // drivers map it as shared memory
+    reach.write.emplace_back("/proc/self/task");  // drivers name their threads there
   }
   if (sandbox.starts_processes) reach.run = {program_path(), dynamic_linker()};
   bound_files(std::move(bounds));
@@ -374,7 +376,7 @@ std::optional<int> run_bound(const Sandbox& sandbox,
                              const std::function<void(const Error&)>& tell) {
   sigset_t child{}, before{};
   sigaddset(&child, SIGCHLD);
-  ::signal(SIGCHLD, SIG_DFL);  // who ignores it, as this process's parent may, is told of no end
+  ::signal(SIGCHLD, SIG_DFL);  // if a parent left it ignored, waitpid() would tell of no end
   sigprocmask(SIG_BLOCK, &child, &before);
   require(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "hand over what the script starts");
   const pid_t process = fork_tied(SIGKILL);

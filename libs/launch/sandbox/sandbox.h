@@ -1,6 +1,6 @@
-// Runs a script that nobody vouches for in a process that has no sockets and is bounded in the
-// files that it reads and writes, in memory, in CPU seconds and in time. The front end bounds the
-// script's Lua by itself; what is declared here asks the kernel to bound native code too.
+// Runs an untrusted script in a process that has no sockets and is limited in the files that it
+// reads and writes, in memory, in CPU seconds and in time. The front end limits the script's Lua by
+// itself; the functions here ask the kernel to limit native code too.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,32 @@
 namespace mw {
 
 struct Sandbox {
-  std::vector<std::filesystem::path> read, write;  // beside what the program itself needs
+  std::vector<std::filesystem::path> read, write;  // allowed beside what the program itself needs
   std::vector<std::filesystem::path> plugins;      // folders that are searched for plugins
-  // Platforms whose devices it may drive, by name: they are loaded before the process is bound. The
-  // files of their drivers.
+  // Names of the platforms whose devices the process may use. They are loaded before it is bound.
   std::vector<std::string> devices;
-  std::vector<std::filesystem::path> drives;
-  std::int64_t memory = std::int64_t{8} << 30;  // bytes that all its processes may hold
-  std::int64_t cpu = 0;           // seconds that a process may compute; 0: `time` on every core
-  std::int64_t time = 3600;       // seconds
-  bool needs_kernel = false;      // refused where the kernel has no Landlock
-  bool starts_processes = false;  // of this program, as a sweep does
+  std::vector<std::filesystem::path> drives;    // files of these devices' drivers
+  std::int64_t memory = std::int64_t{8} << 30;  // bytes that all processes in it may hold together
+  std::int64_t cpu = 0;           // CPU seconds of each process; 0: `time` on every core
+  std::int64_t time = 3600;       // seconds until the process is ended
+  bool needs_kernel = false;      // fails where the kernel has no Landlock
+  bool starts_processes = false;  // may start processes of this program, as a sweep does
 };
 
-// Runs the rest of the program in a child process, which is bound, and waits for it. Returns
-// nothing in the child. Returns the child's exit code in this process, once the child and all
-// processes that it has left behind have ended. If the child did not end by itself, `tell` is
-// called in this process with the reason (run, "sandbox.time", "sandbox.cpu", "sandbox.memory",
+// Forks a child process that is bound, and waits for it. Returns nothing in the child, which runs
+// the rest of the program. In this process returns the child's exit code, once the child and all
+// processes that it has left behind have ended. If the child did not end by itself, calls `tell` in
+// this process with the reason (run, "sandbox.time", "sandbox.cpu", "sandbox.memory",
 // "sandbox.processes", "sandbox.crashed"). This process must have no threads yet. Throws Error
-// (run, "run.exception") if no process starts; what bind_process() throws, it throws in the child.
+// (run, "run.exception") if no process starts. In the child it throws as bind_process() does.
 std::optional<int> run_bound(const Sandbox& sandbox, const std::function<void(const Error&)>& tell);
 
-// Bounds this process, and all that it starts, until its end. Throws Error (environment,
+// Binds this process, and all processes that it starts, to a sandbox until it ends: limits files,
+// resources and system calls. Throws Error (environment,
 // "sandbox.kernel") if the kernel refuses, or if Landlock is needed and the kernel has none.
 void bind_process(const Sandbox& sandbox);
 
-// The sandbox that the process which started this one has bound itself to, and with it this one.
+// The sandbox inherited from the process that started this one; nothing: none.
 std::optional<Sandbox> inherited_sandbox();
 
 // --- What the kernel does ---
@@ -49,21 +49,22 @@ std::optional<Sandbox> inherited_sandbox();
 // The version of the kernel's Landlock; 0 if it has none.
 int landlock_version();
 
+// Files that a process may read, write and execute; a folder stands for all that is below it.
 struct Reach {
-  std::vector<std::filesystem::path> read, write, run;  // files, and folders with what is below
+  std::vector<std::filesystem::path> read, write, run;
 };
-// Keeps this thread, and all that it starts, to these files, and from TCP and from signals to
-// processes outside, as far as the kernel's version can.
+// Denies this thread, and all processes that it starts, other files, TCP, and signals to processes
+// outside, as far as the version of the kernel's Landlock can.
 void restrict_files(const Reach& reach);
 
-// Gives up what root may do beyond opening files of others: with these the kernel lets a process
-// look into others past Landlock.
+// Drops all capabilities but those by which root opens files of others: with the others the kernel
+// lets a process look into other processes past Landlock.
 void drop_capabilities();
 
-// Keeps this thread, and all that it starts, from sockets, from looking into other processes or
-// setting their limits, from memory that belongs to no process, from changing the rights and owners
-// of files, and from what only administrators do. Unless `may_fork`, it starts no processes either.
-// Where it drives devices it may have sockets at which their driver listens, and connects none.
+// Denies this thread, and all processes that it starts, the system calls for sockets, for looking
+// into other processes or setting their limits, for memory that belongs to no process, for changing
+// the rights and owners of files, and for administration. Unless `may_fork`, also those that start
+// processes. With `drives_devices` it may have sockets at which a driver listens, but connect none.
 void restrict_calls(bool may_fork, bool drives_devices);
 
 }  // namespace mw

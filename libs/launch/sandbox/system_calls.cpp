@@ -1,5 +1,5 @@
-// A filter of system calls: a list of those that no training needs and that lead out of a sandbox.
-// A refused call fails as if it were not permitted, and the process goes on.
+// A filter that refuses the system calls that no training needs and that lead out of a sandbox. A
+// refused call mostly fails with EPERM, and the process goes on.
 #include <fmt/format.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
@@ -31,32 +31,32 @@ constexpr unsigned architecture = AUDIT_ARCH_AARCH64;
 constexpr unsigned architecture = 0;
 #endif
 
-constexpr unsigned other_numbers = 0x40000000;  // of x86-64's calls with 32-bit pointers
+constexpr unsigned other_numbers = 0x40000000;  // from here on: x86-64's calls with 32-bit pointers
 
 constexpr long refused[] = {
-    // Other machines and processes. An io_uring does all of these past a filter.
+    // Calls that reach into other processes or the kernel. An io_uring makes calls past a filter.
     SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup, SYS_pidfd_getfd,
     SYS_process_madvise, SYS_perf_event_open, SYS_bpf, SYS_userfaultfd,
     // A pair of local sockets sends datagrams to any socket that has a path.
     SYS_socketpair,
-    // How much of the processor others get: the kernel lets a user take it from all of his own.
+    // Calls that change how much of the processor other processes of the user get.
     SYS_setpriority, SYS_ioprio_set, SYS_sched_setparam, SYS_sched_setscheduler, SYS_sched_setattr,
-    // Memory and messages that no process need hold, so that nobody counts them; those of System V
-    // also reach processes outside, and are left when this one ends. A pipe holds the 2 MiB around
-    // each byte that is spliced into it.
+    // Memory and messages that belong to no process, so that nobody counts them. Those of System V
+    // also reach processes outside, and remain when this process ends. A pipe holds the 2 MiB
+    // around each byte that is spliced into it.
     SYS_memfd_create, 447 /* memfd_secret */, SYS_vmsplice, SYS_shmget, SYS_shmat, SYS_shmctl,
     SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl, SYS_semget, SYS_semop, SYS_semtimedop,
     SYS_semctl, SYS_mq_open, SYS_mq_unlink,
-    // The names of files in folders that Landlock does not let a process list.
+    // Calls that tell names of files in folders that Landlock does not let a process list.
     SYS_inotify_init1, SYS_fanotify_init,
-    // Rights, owners, marks and times of files, which Landlock leaves alone.
+    // Changes to the rights, owners, attributes and times of files, which Landlock does not limit.
     SYS_fchmodat, 452 /* fchmodat2 */, SYS_fchown, SYS_fchownat, SYS_setxattr, SYS_lsetxattr,
     SYS_fsetxattr, 463 /* setxattrat */, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
     466 /* removexattrat */, 469 /* file_setattr */, SYS_utimensat, SYS_open_by_handle_at,
 #if defined(__x86_64__)
     SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes, SYS_futimesat, SYS_inotify_init,
 #endif
-    // What administrators do, and keys of the user's.
+    // Calls of administrators, and the user's keyrings.
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_fsopen, SYS_open_tree,
     SYS_mount_setattr, SYS_unshare, SYS_setns, SYS_add_key, SYS_request_key, SYS_keyctl,
     SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_swapon,
@@ -65,27 +65,29 @@ constexpr long refused[] = {
 
 constexpr std::size_t number_at = offsetof(seccomp_data, nr);
 constexpr std::size_t architecture_at = offsetof(seccomp_data, arch);
-constexpr std::size_t argument_at(int n) {  // its lower half
+constexpr std::size_t argument_at(int n) {  // offset of the argument's lower half
   return offsetof(seccomp_data, args) + 8 * static_cast<std::size_t>(n);
 }
 
+// Builds a BPF program for seccomp, instruction by instruction.
 class Filter {
  public:
   void load(std::size_t offset) { add(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(offset)); }
   void keep_bits(unsigned bits) { add(BPF_ALU | BPF_AND | BPF_K, bits); }
   void answer(unsigned what) { add(BPF_RET | BPF_K, what); }
   void answer_error(int number) { answer(SECCOMP_RET_ERRNO | static_cast<unsigned>(number)); }
-  // Goes past the next instruction unless the comparison holds.
+  // Skips the next instruction unless the comparison holds.
   void unless(unsigned short comparison, unsigned value) {
     code_.push_back(
         BPF_JUMP(static_cast<unsigned short>(BPF_JMP | comparison | BPF_K), value, 0, 1));
   }
-  // Goes past the next instruction if it holds.
+  // Skips the next instruction if the comparison holds.
   void if_so(unsigned short comparison, unsigned value) {
     code_.push_back(
         BPF_JUMP(static_cast<unsigned short>(BPF_JMP | comparison | BPF_K), value, 1, 0));
   }
-  // What `body` adds is run for this call alone; where it gives no answer, the next ones follow.
+  // Runs the instructions that `body` adds for this system call only. If they give no answer, the
+  // instructions after them follow.
   template <class Body>
   void for_call(long call, const Body& body) {
     if_so(BPF_JEQ, static_cast<unsigned>(call));
@@ -104,18 +106,18 @@ class Filter {
   std::vector<sock_filter> code_;
 };
 
-// Namespaces give a process what administrators have, within them.
+// Flags of new namespaces, in which a process would have the rights of an administrator.
 constexpr unsigned namespaces = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET |
                                 CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
 
-constexpr unsigned shared_at_most = 4096;  // bytes, of each piece
+constexpr unsigned shared_at_most = 4096;  // bytes of one shared mapping
 
-// Kinds of ioctl() that file systems have, the second byte of their numbers. They change marks of
-// files that a process may only read, and make folders of their own past Landlock.
+// The kinds (second byte of the number) of ioctl() that file systems have. They change attributes
+// of files that a process may only read, and make folders past Landlock.
 constexpr unsigned of_file_systems[] = {'f', 'v', 'X', 0x94, 0xf5};
 
-// A driver of GPUs may listen at a socket, for processes that it shares memory with, and does not
-// begin without it. As none may be connected, nobody is reached by one.
+// Allows the kind of socket at which a driver of GPUs listens for processes that it shares memory
+// with, and without which it does not start. As connect() is refused, it reaches nobody.
 void allow_drivers_socket(Filter& filter) {
   filter.for_call(SYS_socket, [&] {
     filter.load(argument_at(0));
@@ -128,7 +130,7 @@ void allow_drivers_socket(Filter& filter) {
   });
 }
 
-// Threads, or with `may_fork` processes too, of this process's namespaces.
+// Allows clone() for threads, and with `may_fork` for processes, but not in new namespaces.
 void bound_clone(Filter& filter, bool may_fork) {
   filter.for_call(SYS_clone, [&] {
     filter.load(argument_at(0));
@@ -140,8 +142,8 @@ void bound_clone(Filter& filter, bool may_fork) {
   });
 }
 
-// Nobody counts shared memory whose pages a process has taken out of its table. The copies of a
-// sweep's process count their work in a page of it.
+// Refuses shared anonymous memory, whose pages nobody counts once a process has taken them out of
+// its page table. With `may_fork` allows a page, in which a sweep's processes count their work.
 void bound_shared_memory(Filter& filter, bool may_fork) {
   filter.for_call(SYS_mmap, [&] {
     filter.load(argument_at(3));
@@ -162,7 +164,7 @@ void bound_shared_memory(Filter& filter, bool may_fork) {
 void bound_ioctl(Filter& filter) {
   filter.for_call(SYS_ioctl, [&] {
     filter.load(argument_at(1));
-    // A terminal takes characters as if they had been typed, for the shell that reads them next.
+    // These put characters into a terminal as if they had been typed, for the shell to read next.
     for (const unsigned typed : {TIOCSTI, TIOCLINUX}) {
       filter.unless(BPF_JEQ, typed);
       filter.answer_error(EPERM);
@@ -190,9 +192,10 @@ Filter filter_of(bool may_fork, bool drives_devices) {
   for (const long call : refused) error_of(call, EPERM);
   error_of(drives_devices ? SYS_connect : SYS_socket, EPERM);
   if (drives_devices) allow_drivers_socket(filter);
-  // As if it were done: the C++ library's copy of a file is not one without it.
+  // fchmod() does nothing and reports success, as the C++ library's copy of a file fails without
+  // it.
   error_of(SYS_fchmod, 0);
-  // The C library then makes threads by clone, whose flags are an argument and can be looked at.
+  // Without clone3() the C library makes threads by clone(), whose flags a filter can see.
   error_of(SYS_clone3, ENOSYS);
   bound_clone(filter, may_fork);
   if (!drives_devices) bound_shared_memory(filter, may_fork);
@@ -206,15 +209,16 @@ Filter filter_of(bool may_fork, bool drives_devices) {
   }
   filter.for_call(SYS_prctl, [&] {
     filter.load(argument_at(0));
-    // Where users see no files of others below /proc, the process outside would not see this one.
+    // A process that is not dumpable would hide its files below /proc from the process outside.
     filter.unless(BPF_JEQ, PR_SET_DUMPABLE);
     filter.answer_error(EPERM);
     if (may_fork) return;
-    // This process ends with the one outside, whoever ends that one.
+    // PDEATHSIG must stay set, so that this process ends with the one outside.
     filter.unless(BPF_JEQ, PR_SET_PDEATHSIG);
     filter.answer_error(EPERM);
   });
-  // A limit of 0 CPU seconds ends any process of the user. The C library names its own by 0.
+  // prlimit64() only for this process (0, as the C library has it): a limit of 0 CPU seconds would
+  // end any process of the user.
   filter.for_call(SYS_prlimit64, [&] {
     filter.load(argument_at(0));
     filter.if_so(BPF_JEQ, 0);

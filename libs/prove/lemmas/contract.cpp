@@ -14,10 +14,10 @@
 namespace mw::lemmas {
 namespace {
 
-constexpr double slope_tolerance = 1e-6;  // of the gradient's norm
-constexpr std::int64_t most_moved = 512;  // elements of an input
-constexpr double noise =
-    1e-13;  // of the sum that is differenced; differences divide it by the step
+constexpr double slope_tolerance = 1e-6;  // relative to the gradient's norm
+constexpr std::int64_t most_moved = 512;  // elements of an input that a direction moves
+// Rounding of a sum, relative to its size. A difference quotient divides it by the step.
+constexpr double noise = 1e-13;
 
 // The slope of sum(seed * output) along a direction in which one input is moved.
 class Slopes {
@@ -29,12 +29,12 @@ class Slopes {
         start_(case_.inputs[input]),
         direction_(std::move(direction)) {}
 
-  // Central, of the fourth order.
+  // The central difference quotient of the fourth order.
   double by(double step) {
     const double near = at(step) - at(-step), far = at(2 * step) - at(-2 * step);
     return (8 * near - far) / (12 * step);
   }
-  double size() const { return size_; }  // of the largest sum, with all signs made plus
+  double size() const { return size_; }  // largest sum of absolute values so far
 
  private:
   double at(double distance) {
@@ -82,7 +82,7 @@ std::vector<Fault> check_adjoint(WholeOp& whole) {
     if (whole.graph().value(op.inputs[i].value).counts) continue;
     const at::Tensor& gradient = whole.passes(i) ? whole.seeds()[0] : whole.made().inputs[i];
     const Piece piece = piece_of(whole.traits(), i);
-    if (whole.passes(i) && !gradient.defined()) continue;  // nothing goes back
+    if (whole.passes(i) && !gradient.defined()) continue;  // the output gets no gradient
     if (!gradient.defined()) {
       faults.push_back({piece, "it makes no gradient of " + whole.input_name(i)});
       continue;
@@ -95,7 +95,7 @@ std::vector<Fault> check_adjoint(WholeOp& whole) {
       continue;
     }
     at::Tensor direction = whole.normal(gradient.sizes());
-    // Where there are many elements, some lie at a bend of forward (of a ReLU): few are moved.
+    // Among many elements, some lie at a bend of forward (of a ReLU), so only few are moved.
     if (direction.numel() > most_moved) {
       const double share = static_cast<double>(most_moved) / static_cast<double>(direction.numel());
       direction.mul_(at::empty_like(direction).bernoulli_(share, whole.generator()));
@@ -120,7 +120,7 @@ std::vector<Fault> check_adjoint(WholeOp& whole) {
 }
 
 std::vector<Fault> check_constant(WholeOp& whole) {
-  constexpr double distance = 1e-7;  // so small that hardly an element crosses a step of a rounding
+  constexpr double distance = 1e-7;  // so small that a rounding op jumps for hardly any element
   std::vector<Fault> faults;
   const Op& op = whole.op();
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -191,7 +191,7 @@ class Contract {
     return copies;
   }
 
-  // Inputs and seeds that are copies, so that nothing that a kernel spoils is used again.
+  // The op with copies of its inputs, so that what a kernel spoils is not used again.
   OpCase fresh_case() const {
     OpCase c = whole_.whole();
     c.inputs = copies(c.inputs);
@@ -274,7 +274,7 @@ class Contract {
     const Made made = run(fresh_case(), copies(whole_.seeds()), Into::added, before);
     for (std::size_t i = 0; i < made.inputs.size(); ++i) {
       if (!whole_.wants(i)) continue;
-      if (was_replaced(made, i)) continue;  // said of given ones
+      if (was_replaced(made, i)) continue;  // into_given() reports it
       const at::Tensor sum = before[i] + whole_.made().inputs[i];
       double error = 0;
       const std::string text = difference(made.inputs[i], sum, largest(before[i]), bound_, error);
@@ -298,7 +298,7 @@ class Contract {
     }
   }
 
-  // Gradients of all results but one, which is undefined, or zeros.
+  // An undefined gradient of one result must count as zeros.
   void missing() {
     for (std::size_t k = 0; k < whole_.seeds().size(); ++k) {
       if (!whole_.seeds()[k].defined()) continue;
@@ -319,7 +319,7 @@ class Contract {
     }
   }
 
-  // One gradient alone, as where a weight is not trained.
+  // Only one gradient is asked for, as where a weight is not trained.
   void alone(std::size_t i) {
     OpCase c = fresh_case();
     c.wants.assign(c.wants.size(), false);

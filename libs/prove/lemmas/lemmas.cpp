@@ -1,4 +1,4 @@
-// Sorts the lemmas of a proof into what is tried at once, tries it, and remembers what held.
+// Groups the lemmas of a proof that are tried together, tries each group, and remembers outcomes.
 #include "prove/lemmas/lemmas.h"
 
 #include <dlfcn.h>
@@ -44,8 +44,8 @@ Dim own_name(const Graph& graph, const Op& op, Dim called) {
   return called;
 }
 
-// An axis for each way in which the lemma's axes cut the op, where the dim that goes round (if one
-// does) goes with the cuts that `round` has. Several that cut it alike are one.
+// The axes of the small mesh on which a group is tried: one for each dim that is cut, equal ones
+// merged. round[c]: the rotating dim goes round the axis of cut c.
 std::vector<SmallAxis> axes_of(const Graph& graph, const Group& group,
                                const std::vector<bool>& round) {
   const Op& op = graph.ops()[static_cast<std::size_t>(group.op)];
@@ -79,8 +79,8 @@ std::vector<SmallAxis> axes_of(const Graph& graph, const Group& group,
   return axes;
 }
 
-// The same for each of the cuts with which the dim may go round: a lemma does not say whether an
-// axis that cuts the tokens stands inside or outside of the ring.
+// axes_of() a group for each choice of the axes that the rotating dim goes round: a lemma does not
+// say whether an axis that cuts the tokens stands inside or outside of the ring.
 std::vector<std::vector<SmallAxis>> all_axes_of(const Graph& graph, const Group& group) {
   const Op& op = graph.ops()[static_cast<std::size_t>(group.op)];
   const Dim rotates = graph.traits(group.op).rotates;
@@ -103,7 +103,7 @@ std::vector<std::vector<SmallAxis>> all_axes_of(const Graph& graph, const Group&
   return all;
 }
 
-constexpr std::size_t most_faults = 3;  // of one op that are said
+constexpr std::size_t most_faults = 3;  // most faults of one op that are reported
 
 void say(const Op& op, const std::string& cut, std::vector<Fault> faults, const char* hint,
          Outcome& outcome) {
@@ -128,7 +128,7 @@ class Checker {
   void parts(const Group& group, bool backward, int count) {
     for (const std::vector<SmallAxis>& axes : all_axes_of(graph_, group)) {
       parts(group, axes, backward, count);
-      count = 0;  // of the lemma each axis is one more case
+      count = 0;  // the other choices of axes try the same lemma
     }
   }
 
@@ -175,7 +175,7 @@ class Checker {
          });
   }
 
-  // Microbatches cut a batch in time.
+  // Tries the op on parts of the batch, as microbatches cut it in time.
   void microbatches(int op, bool backward) {
     static const Dim batch("batch");
     const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
@@ -217,7 +217,7 @@ class Checker {
   void parts(const Group& group, const std::vector<SmallAxis>& axes, bool backward, int count) {
     const std::vector<Dim> permuted = permuted_of(group.op);
     if (axes.empty() && !group.carried && permuted.empty()) {
-      report_.checked += count;  // the op is whole
+      report_.checked += count;  // nothing is cut
       return;
     }
     std::string about = fmt::format("parts {} {} {}", group.carried, group.ring, backward);
@@ -274,7 +274,7 @@ class Checker {
     remember(key, outcome);
   }
 
-  // What is the same of ops that differ in their objects alone.
+  // A text that two ops share if they have one class and the same dims, whatever their objects.
   std::string alike(int op) const {
     const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
     std::string text = typeid(*what.type).name();
@@ -284,14 +284,14 @@ class Checker {
     return text + ";";
   }
 
-  // Each layer may have an object of its own of one class: so many are tried at large sizes.
+  // How many objects of one class are tried at large sizes: each layer may have its own.
   static constexpr int most_of_class = 4;
 
   const Graph& graph_;
   const LemmaOptions& options_;
   const bool trains_;
   LemmaReport& report_;
-  std::map<std::string, int> of_class_;  // by class, dims and lemma: how many were tried
+  std::map<std::string, int> of_class_;  // by class, dims and lemma: number of objects tried
 };
 
 const void* library_of(const void* address) {
@@ -347,7 +347,7 @@ LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
   const auto begin = std::chrono::steady_clock::now();
   LemmaReport report;
   std::map<lemmas::Group, std::vector<Piece>> groups;
-  std::map<int, bool> ops;  // whether they go back
+  std::map<int, bool> ops;  // by op: whether any lemma is of its backward
   for (const Lemma& lemma : list) {
     const OpType& type = *graph.ops().at(static_cast<std::size_t>(lemma.op)).type;
     if (options.of_plugins_alone && is_built_in(typeid(type))) continue;

@@ -1,4 +1,5 @@
-// Calls the kernels of one op as an executor does: below autograd, with what a program keeps.
+// Calls the kernels of one op as an executor does: below autograd, with only the tensors that a
+// program keeps.
 #include "prove/lemmas/op_case.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -62,7 +63,7 @@ Made forward(const OpCase& c) {
 
 namespace {
 
-// The tensors that gradients are written into.
+// Sets the tensors that backward writes gradients into.
 void give(const OpCase& c, Into into, const Tensors& before, OpCall& call) {
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     if (!c.wants[i]) continue;

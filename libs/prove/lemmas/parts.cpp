@@ -1,4 +1,4 @@
-// Runs an op on the parts of its operands, one rank after the other, and compares.
+// Runs an op on the parts of its operands, one rank after the other, and compares with the whole.
 #include "prove/lemmas/parts.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -40,7 +40,7 @@ std::string words_of_thrown() {
 
 namespace {
 
-// "[1, 3]", of the `flat`-th element.
+// The indices of the `flat`-th element of a tensor: "[1, 3]".
 std::string place_of(const at::Tensor& tensor, std::int64_t flat) {
   std::vector<std::int64_t> place(static_cast<std::size_t>(tensor.dim()));
   for (std::size_t d = place.size(); d-- > 0;) {
@@ -159,13 +159,14 @@ class Parts {
     try {
       rank.made = run(rank.c, seeds(rank), Into::fresh);
     } catch (...) {
-      lemmas::forward(rank.c);  // where that is what fails, it fails again
+      lemmas::forward(rank.c);  // throws here if forward is what failed
       piece_ = piece_of(whole_.traits(), 0);
       throw;
     }
   }
 
-  // The steps of one rank; gradients of what goes round are added where they belong.
+  // Runs the ring steps of one rank. Gradients of rotating operands are summed at the rank that
+  // owns the shard.
   void ring_steps(Rank& rank) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const int ways = cut_.ring_ways();
@@ -225,7 +226,8 @@ class Parts {
     sum = sum.defined() ? sum + gradient : gradient.clone();
   }
 
-  // What the ranks made of one thing, each sum made, beside the whole's; the worst difference.
+  // Compares a value or gradient of the ranks, with Partial shares added up, with the whole op's.
+  // Reports the worst difference.
   template <class Of>
   void compare(int value, const at::Tensor& whole, const Layout& layout, Piece piece,
                const std::string& name, const Of& of) {

@@ -1,5 +1,5 @@
-// Finds small sizes by trying: dims that have to be equal make a class, and each class takes the
-// first of its candidates with which everything holds that has to.
+// Finds small sizes by search: dims that must have one size form a class, and each class takes the
+// first of its candidate sizes with which all relations between sizes hold.
 #include "prove/lemmas/values.h"
 
 #include <algorithm>
@@ -8,24 +8,25 @@
 namespace mw::lemmas {
 namespace {
 
-constexpr std::int64_t small_enough = 8;      // stays as it is
-constexpr std::int64_t small_whole = 16;      // the most for a dim that must be whole
-constexpr std::int64_t most_cells = 1 << 20;  // of one value
-// The most that all dims of an op at a large size have, multiplied.
+constexpr std::int64_t small_enough = 8;      // a dim of at most this size keeps it
+constexpr std::int64_t small_whole = 16;      // small_enough for a dim that must be whole
+constexpr std::int64_t most_cells = 1 << 20;  // most elements of one tensor
+// Most points of the iteration space of an op that has a large dim.
 constexpr std::int64_t most_space = 1 << 19;
-// Beyond thresholds that kernels have, and such as no kernel is made for.
+// Sizes of a large dim: beyond thresholds of kernels, and primes, which no kernel is made for.
 constexpr std::int64_t large_enough = 137, larger[] = {1097, 521};
 
-// A dim that is to have a size of its own, or the next ones that can be cut as it is.
+// A dim that shall be large, and its size. The search may take the next sizes that can be cut.
 struct Large {
   Dim dim;
   std::int64_t size = 0;
 };
 
+// Dims that must have one size.
 struct Class {
   std::vector<Dim> dims;
   std::int64_t actual = 0;
-  std::int64_t unit = 1;  // into so many equal parts it is cut
+  std::int64_t unit = 1;  // number of equal parts that the axes cut it into
   bool uneven = false, whole = false, rows = false, follows = false;
   std::vector<std::int64_t> candidates;
 };
@@ -64,8 +65,8 @@ class Search {
     for (const auto& [dim, number] : class_of_) sizes[dim] = chosen_[number];
     return sizes;
   }
-  // One dim of each class of dims that have one size, but for those that are small as they are: an
-  // op may have their size built in.
+  // One dim of each class. Leaves out classes that are small in the graph: an op may have their
+  // size built in.
   std::vector<Dim> varied() const {
     std::vector<Dim> first;
     for (const std::size_t c : order_) {
@@ -93,7 +94,7 @@ class Search {
     classes_[from].dims.clear();
   }
 
-  // A value's dims, and what the op calls them.
+  // Joins each dim of the op's values with the name by which the op calls it.
   void add(const Op& op) {
     const auto both = [&](const Dims& called, const Dims& own) {
       for (std::size_t k = 0; k < called.size(); ++k) join(called[k], own[k]);
@@ -168,7 +169,8 @@ class Search {
       list = {7, 5, 10, 11, 13, 17, 19};
     } else if (c.unit > 1) {
       for (const std::int64_t k : {2, 1, 3, 4, 5, 6}) list.push_back(k * c.unit);
-      // What contains a dim of its own size that stays small, as experts do the choices of a token.
+      // A size above its own, for a dim that must hold another one which keeps that size, as
+      // experts hold the choices of a token.
       if (c.actual <= small_whole) list.push_back((c.actual / c.unit + 1) * c.unit);
     } else if (c.rows || c.follows || c.actual % 2 != 0) {
       list = {3, 5, 2, 4, 7, 6, 9, 11, 13, 17};
@@ -181,19 +183,19 @@ class Search {
     if (c.actual == 1 && !c.rows && c.unit == 1) list = {1};
     c.candidates = std::move(list);
     if (!large_.dim.valid() || c.actual == 1) return;
-    for (const std::int64_t k : {1, 2, 3})  // what contains the large dim, or is not smaller
+    for (const std::int64_t k : {1, 2, 3})  // for a dim that must not be below the large one
       c.candidates.push_back((large_.size / c.unit + k) * c.unit + (odd ? large_.size % 2 : 0));
   }
 
   void propose_large(Class& c) const {
     const bool free = c.rows || c.follows || c.uneven || c.unit > 1;
-    const std::int64_t step = free ? c.unit : 2,  // else it stays odd or even
+    const std::int64_t step = free ? c.unit : 2,  // a dim that is not free stays odd or even
         first = (large_.size + c.unit - 1) / c.unit * c.unit +
                 (free ? 0 : (large_.size + c.actual) % 2);
     for (const std::int64_t k : {0, 2, 1, 3}) c.candidates.push_back(first + k * step);
   }
 
-  // What has to hold between classes of one op.
+  // Two lists of classes of one op whose sizes have the same sum.
   struct Sum {
     std::vector<std::size_t> left, right;
   };
@@ -210,9 +212,10 @@ class Search {
     for (const std::size_t a : list) {
       for (const std::size_t b : list) {
         if (a == b || classes_[b].rows) continue;
-        // At least as many positions are learned as seq has.
+        // Only a dim that must be whole has to stay above batch or seq: at least as many positions
+        // are learned as seq has.
         const bool beside = !classes_[a].rows || classes_[b].whole;
-        // Where two dims have one size, the one that has no even parts at it becomes larger.
+        // If two dims have one size, the one that cannot be cut evenly at that size becomes larger.
         const bool grows = actual(a) == actual(b) && actual(a) % classes_[a].unit != 0;
         if (beside && !grows && actual(a) <= actual(b)) smaller_.insert({a, b});
       }
@@ -231,7 +234,8 @@ class Search {
           if (actual(a) + actual(b) == actual(c)) add_up({{a, b}, {c}});
           for (const std::size_t d : widths) {
             if (d < c || d == a || d == b) continue;
-            const bool pairs = actual(a) == actual(c) || actual(a) == actual(d);  // no sum
+            const bool pairs =
+                actual(a) == actual(c) || actual(a) == actual(d);  // x + y = x + y says nothing
             if (!pairs && actual(a) + actual(b) == actual(c) + actual(d)) add_up({{a, b}, {c, d}});
           }
         }
@@ -239,7 +243,7 @@ class Search {
     }
   }
 
-  // What is larger in a sum stays larger, so that no part of it vanishes.
+  // The order of sizes within a sum is kept strictly, so that no part of the sum vanishes.
   void add_up(const Sum& sum) {
     std::vector<std::size_t> all = sum.left;
     all.insert(all.end(), sum.right.begin(), sum.right.end());
@@ -312,7 +316,6 @@ bool is_beyond(const Dims& dims, const std::map<Dim, std::int64_t>& sizes, std::
   return false;
 }
 
-// Whether a value of one of the ops would be large.
 bool makes_large(const Graph& graph, const std::vector<int>& ops,
                  const std::map<Dim, std::int64_t>& sizes) {
   const auto large = [&](const Dims& dims) { return is_beyond(dims, sizes, most_cells); };

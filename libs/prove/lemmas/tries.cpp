@@ -1,4 +1,4 @@
-// The order in which operands are tried, and the memory of what held.
+// Runs a check on the first operands that an op accepts, and remembers the outcomes of checks.
 #include "prove/lemmas/parts.h"
 
 #include <fmt/format.h>
@@ -12,8 +12,9 @@
 namespace mw::lemmas {
 namespace {
 
-// What held before, by op types, which are kept so that their addresses stay theirs, and a text of
-// everything else that the outcome depends on. Never destroyed: plugins may be gone by then.
+// Outcomes without failures, by a text of everything that they depend on. The text has addresses of
+// op types, which are kept alive so that no other type gets the address. Never destroyed: plugins
+// may be gone by then.
 struct Memory {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const Outcome>> known;
@@ -31,7 +32,7 @@ std::string text_of(const Dims& dims) {
   return text + ")";
 }
 
-// All of an op that its lemmas depend on, but for sizes and names.
+// A text of all properties of an op that its lemmas depend on, but for sizes and names.
 std::string text_of(const Graph& graph, const Op& op) {
   std::string text = fmt::format("{} {}", static_cast<const void*>(op.type.get()),
                                  static_cast<int>(op.contraction));
@@ -53,7 +54,8 @@ std::string text_of(const Graph& graph, const Op& op) {
   return text;
 }
 
-// How much of what the op makes, from 0 to 1, is another number where its real operands are these.
+// The fraction, from 0 to 1, of the op's output numbers that change where of() changes its real
+// operands.
 template <class Of>
 double changed(const WholeOp& whole, const Of& of) {
   OpCase c = whole.whole();
@@ -70,8 +72,9 @@ double changed(const WholeOp& whole, const Of& of) {
   return all > 0 ? static_cast<double>(other) / static_cast<double>(all) : 0;
 }
 
-// Whether what the op makes of operands in fp64 depends on their digits up to those of fp32 alone.
-// What depends on fewer digits still rounds on purpose (to eighths), and is no matter of precision.
+// Whether the op computes in less than fp64: its results do not depend on the digits of fp64
+// operands beyond fp32. An op that ignores still more digits rounds on purpose (to eighths), which
+// is no matter of precision.
 bool computes_in_less(const WholeOp& whole) {
   const auto in_fp32 = [](const at::Tensor& input) {
     return input.to(at::kFloat).to(input.scalar_type());
@@ -85,14 +88,14 @@ class Attempts {
   Attempts(const Graph& graph, int op, const std::vector<SmallAxis>& axes, bool large)
       : graph_(graph), op_(op), axes_(axes), large_(large) {}
 
-  // Tries it with the first operands that the op takes.
+  // Runs the check on the first operands that the op accepts.
   Outcome run(const Try& body) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
       for (const Shrink shrink : {Shrink::all, Shrink::cut, Shrink::none}) {
         Outcome drawn, made;
         const bool takes_drawn = small(type, shrink, Draw::random, body, drawn);
         if (takes_drawn && drawn.failures.empty()) return drawn;
-        // What no op before it makes, an op need not take.
+        // An op need not be right for random operands that no op of the graph could make.
         if (small(type, shrink, Draw::made, body, made)) return made;
         if (takes_drawn) return drawn;
       }
@@ -121,7 +124,8 @@ class Attempts {
  private:
   using Sizes = std::map<Dim, std::int64_t>;
 
-  // At small sizes, and where all holds there at large ones.
+  // Runs the check at small sizes and, if it holds there, at large ones. False: the op does not
+  // accept such operands.
   bool small(at::ScalarType type, Shrink shrink, Draw draw, const Try& body, Outcome& outcome) {
     const std::vector<int> ops = with_makers(graph_, op_, draw);
     const auto sizes = small_sizes(graph_, ops, axes_, shrink);
@@ -134,7 +138,7 @@ class Attempts {
     for (const LargeSizes& large : large_sizes(graph_, op_, ops, axes_, shrink)) {
       if (!outcome.failures.empty()) break;
       wrong_.clear();
-      // What the op refuses at a size, it does not compute wrongly.
+      // An op that refuses a large size computes nothing wrong there.
       const bool taken = std::ranges::any_of(large.choices, [&](const Sizes& choice) {
         return once(type, shrink, draw, choice, body, outcome);
       });
@@ -187,7 +191,8 @@ class Attempts {
     return true;
   }
 
-  // What an op that computes in less than fp64 fails by. One that throws keeps its failures.
+  // Checks an op that computes in less than fp64 again, with the bound of fp32. Its failures stay
+  // if it throws.
   static void hold_to_less(WholeOp& whole, const Try& body, Outcome& outcome) try {
     if (!computes_in_less(whole)) return;
     Outcome less = outcome;
@@ -207,7 +212,7 @@ class Attempts {
   const std::vector<SmallAxis>& axes_;
   const bool large_;
   std::string why_;
-  std::string wrong_;  // of its results, where it makes other ones than it declares
+  std::string wrong_;  // how its results differ from those that it declares; empty: they do not
   bool fails_ = false;
 };
 

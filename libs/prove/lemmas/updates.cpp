@@ -11,8 +11,9 @@
 namespace mw::lemmas {
 namespace {
 
-constexpr Bound rounding{1e-12, 1e-15};  // vectors' ends are rounded otherwise
-// The first step, where averages begin, and those in which an op may treat elements otherwise.
+constexpr Bound rounding{1e-12, 1e-15};  // kernels round the last elements otherwise
+// A step at which an update is tried: the first one, where averages begin, or a later one, in which
+// an op may treat elements otherwise.
 struct UpdatePoint {
   std::int64_t step = 0;
   double lr = 0, grad_scale = 1;
@@ -152,7 +153,7 @@ std::vector<std::string> update_faults(const UpdateRule& rule) {
     std::int64_t elements, matrices;
     MatrixSize matrix;
   };
-  // Small ones, and such as are beyond what a kernel treats otherwise.
+  // Small sizes, and sizes beyond the thresholds at which kernels change their way.
   for (const auto& [elements, matrices, matrix] :
        {Sizes{30, 3, {6, 5}}, Sizes{4099, 9, {68, 65}}}) {
     if (!faults.empty()) break;

@@ -1,5 +1,5 @@
-// What is taken for granted of an optimizer: what treats elements treats each by itself, and what
-// treats matrices each matrix.
+// Checks of what a proof takes for granted about an optimizer: its element ops treat each element
+// by itself, and its matrix ops each matrix.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,27 @@ struct UpdateOperands {
   UpdateOperands(std::int64_t count, std::size_t states, std::uint64_t seed);
   UpdateOperands(const UpdateOperands& other);
   UpdateOperands& operator=(const UpdateOperands&) = delete;
-  // The call has elements [from, to), or all of them if `to` is below 0.
+  // An UpdateCall on elements [from, to), or on all of them if `to` is below 0.
   UpdateCall call(std::int64_t step, std::int64_t from = 0, std::int64_t to = -1) const;
 };
 
-// The size of the matrices that an update of elements is told of, where its rule is for matrices.
+// The size of the matrices that a rule is for, which element ops get in UpdateCall; 0: no matrices.
 struct MatrixSize {
   std::int64_t rows = 0, columns = 0;
 };
 
-// What is wrong with an op that treats elements; empty: nothing. Elements in another order must
-// give the same in that order, and two parts of them as all at once, to 1e-12 of the largest, in
-// each step. `direction`: what it leaves in the gradient is read by the next op.
+// How an element op lets an element depend on others; empty: it does not. Permuted elements must
+// give the permuted result, and two halves the result of all at once, to 1e-12 of the largest
+// number, in each of several steps. `direction`: compares the gradient too, which the next op
+// reads.
 std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64_t elements,
                              bool direction, const MatrixSize& size);
 
-// The same for an op that treats matrices: each matrix alone must give what it gives in a stack.
+// How a rule's matrix op lets a matrix depend on others; empty: it does not. Each matrix alone must
+// give what it gives in a stack.
 std::string crosses_matrices(const UpdateRule& rule, std::int64_t matrices, const MatrixSize& size);
 
-// What is kept of so many matrices before the first step, in float64.
+// A rule's states of a stack of matrices (UpdateRule::of_matrix) before the first step, in float64.
 std::vector<at::Tensor> kept_of(const UpdateRule& rule, std::int64_t matrices,
                                 const MatrixSize& size);
 

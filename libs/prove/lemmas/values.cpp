@@ -1,4 +1,5 @@
-// Draws the operands of an op, runs what makes those that cannot be drawn, and runs the op itself.
+// Draws the operands of an op, runs the ops that make those that cannot be drawn, and runs the op
+// itself, whole or on the parts of one rank.
 #include "prove/lemmas/values.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -12,8 +13,8 @@
 namespace mw::lemmas {
 namespace {
 
-// The op that makes the rows of which this value has one each: the first on the way up to it
-// without rows among its operands. -1: there is none.
+// The op that makes the rows of a sparse value: the first among its producers, upwards, that has no
+// sparse operand. -1: there is none.
 int maker_of_rows(const Graph& graph, int value) {
   int producer = graph.value(value).producer;
   while (producer >= 0) {
@@ -27,8 +28,8 @@ int maker_of_rows(const Graph& graph, int value) {
   return -1;
 }
 
-// Whether a value that an op makes is made: indices always, and what has no gradient, as those are
-// tables, whose numbers hang together (of a rotation).
+// Whether a value that an op makes is computed, not drawn: always for indices, and for values
+// without a gradient, since those are tables whose numbers belong together (of a rotation).
 bool is_made(const Value& value, Draw draw, int depth) {
   return value.scalar == Scalar::index || !value.needs_grad || (draw == Draw::made && depth == 0);
 }
@@ -289,8 +290,8 @@ Mesh mesh_of(const std::vector<SmallAxis>& axes, bool carried) {
   return own.empty() ? Mesh() : Mesh(own);
 }
 
-// So many tokens lie on so many ranks like this: each has one part of the first half and one of the
-// second, as mirrored in the middle.
+// An order of `length` tokens in which each rank has one part of the first half and the mirrored
+// part of the second half.
 std::vector<Range> mirrored(std::int64_t length, int ranks) {
   std::vector<Range> order;
   std::int64_t begin = 0, end = length;
@@ -380,7 +381,7 @@ LocalRows CutOp::rows(const Layout& layout, const Coordinates& at) const {
   const WholeOp::Rows& all = whole_.rows();
   const Dim group = graph.sparse.dims.front();
   const Range groups = local_range(group, graph.size(group), layout, program_.mesh, at);
-  // Where the tokens lie here, of all tokens.
+  // The rank's tokens, as indices into all tokens.
   std::vector<std::int64_t> tokens{0};
   std::int64_t cells = 1;
   for (std::size_t d = 1; d < graph.sparse.dims.size(); ++d) {
@@ -436,7 +437,8 @@ bool CutOp::rotates(std::size_t input) const {
          contains(whole_.op().inputs[input].dims, rotation->second.dim);
 }
 
-// The shares of a sum over the ranks of Partial atoms: all but the last are drawn.
+// The rank's share of a value that is a sum over Partial atoms. All shares but the last are drawn,
+// and the last is the rest.
 const at::Tensor& CutOp::share(int value, const Layout& need, const Coordinates& at) {
   int index = 0, ways = 1;
   bool sum = true;
@@ -460,8 +462,8 @@ const at::Tensor& CutOp::share(int value, const Layout& need, const Coordinates&
   return shares_.at({value, index});
 }
 
-// What says of which choice each row is depends on which tokens and which groups are here: it is
-// made by the op that makes the rows, cut as this operand lies.
+// The rank's part of an index that says which choice each row is of. It depends on the tokens and
+// groups of the rank, so the op that makes the rows computes it, cut as this operand lies.
 at::Tensor CutOp::made_there(int value, const Layout& layout, const Coordinates& at) {
   const int maker = whole_.graph().value(value).producer;
   if (maker != whole_.rows().maker)

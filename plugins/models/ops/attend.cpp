@@ -20,11 +20,11 @@ enum class Way { cpu, flash, efficient, plain };
 
 Way way_of(const at::Tensor& q, const at::Tensor& v, Sight sight) {
   if (q.is_cpu()) return Way::cpu;
-  if (sight.kind == Sight::Kind::band) return Way::plain;  // small blocks
+  if (sight.kind == Sight::Kind::band) return Way::plain;  // bands occur in small blocks only
   const std::int64_t width = q.size(-1), values = v.size(-1);
   if (is_half(q) && width % 8 == 0 && width <= 256 && values == width) return Way::flash;
   if (q.scalar_type() != at::kDouble && width % 8 == 0 && values % 8 == 0) return Way::efficient;
-  return Way::plain;  // fp64 on an accelerator: nothing fused
+  return Way::plain;  // no fused kernel takes it: fp64 on an accelerator, for one
 }
 
 at::Tensor heads_first(const at::Tensor& t) {
@@ -35,7 +35,8 @@ double scale_of(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
-// Minus infinity where a query does not see a key; undefined if all see all.
+// What is added to scores: minus infinity where a query does not see a key. Undefined if all see
+// all.
 at::Tensor mask_of(const at::Tensor& q, const at::Tensor& k, Sight sight) {
   if (sight.kind == Sight::Kind::all) return {};
   at::Tensor mask =
@@ -49,12 +50,12 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, Sight sight) {
   return s;
 }
 
-// The loops read rows of numbers that follow each other.
+// The tensor with rows of adjacent numbers, as the loops read them.
 at::Tensor in_rows(const at::Tensor& t) {
   return t.stride(-1) == 1 ? t : t.contiguous();
 }
 
-// What the loops are given for all heads of all sequences, and the gradients' tensors of backward.
+// The operands of the loops for all heads of all sequences; forward leaves the gradients undefined.
 struct Operands {
   at::Tensor q, k, v, out, lse, dout, dq, dk, dv;
   Operands sequence(std::int64_t b) const {
@@ -63,7 +64,7 @@ struct Operands {
   }
 };
 
-// What the loops are told of one head of such a call. `diagonal`: of a band.
+// The loops' sizes for one head of a call. `diagonal` is that of a band.
 template <class T>
 vector::Attention<T> shape_of(const AttendSizes& sizes, std::int64_t diagonal) {
   vector::Attention<T> shape;
@@ -103,7 +104,7 @@ void run_heads(const Operands& o, Sight sight) {
   });
 }
 
-// Runs the loops, for half types on fp32 copies, sequence by sequence.
+// Runs the loops; for half types sequence by sequence, on fp32 copies.
 void run_on_cpu(const Operands& o, Sight sight) {
   if (o.q.numel() == 0) return;
   TORCH_CHECK(o.k.size(1) > 0, "each query must see a key");
@@ -227,12 +228,14 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
 }
 
 std::int64_t attend_on_accelerator(const AttendSizes& s, int element, bool backward) {
-  // Another width for values: operands are copied, filled up to the wider.
+  // Where values have another width, the narrower operands are copied, filled up to the wider
+  // width.
   const std::int64_t wide = std::max(s.head_dim, s.value_dim);
   const std::int64_t filled = wide > s.value_dim ? 1 : s.head_dim < s.value_dim ? 2 : 0;
   const std::int64_t heads = s.batch * s.heads;
   const std::int64_t copies = filled * heads * std::max(s.queries, s.keys) * wide * element;
-  return copies + (backward ? 4 * heads * s.queries * (wide + 1) : 0);  // and the sum of each row
+  // backward also holds an fp32 gradient of q and a sum for each row
+  return copies + (backward ? 4 * heads * s.queries * (wide + 1) : 0);
 }
 
 }  // namespace mw::kernel

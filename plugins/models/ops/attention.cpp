@@ -18,16 +18,18 @@ struct Shape {
   HeadMap map;
   std::int64_t batch = 0, queries = 0, heads = 0;
   std::int64_t head_dim = 0, value_dim = 0;
-  std::int64_t keys = 0, read = 0;  // that are here; up to the last that some query sees
+  // keys that are present; keys up to the last one that some query sees
+  std::int64_t keys = 0, read = 0;
   int ring_step = 0;
 
-  // One call of the kernel does it all.
+  // Whether one call of the kernel computes everything.
   bool one() const {
     return blocks.size() == 1 && blocks[0].queries.size == queries && blocks[0].keys.size == read;
   }
-  // What that call makes is the op's own, and not added to what ring steps before it made.
+  // Whether one call's result is the op's own output, and is not added to that of earlier ring
+  // steps.
   bool alone() const { return one() && ring_step == 0; }
-  // Every query's own token is among the keys that are here.
+  // Whether every query's own token is among the keys that are present.
   bool own() const {
     std::int64_t seen = 0;
     for (const Block& block : blocks) seen += block.sight.causal() ? block.queries.size : 0;
@@ -145,7 +147,8 @@ class Attention final : public OpType {
     const std::int64_t q = dims.count(op.inputs[0].dims), out = dims.count(op.output_dims[0]);
     const std::int64_t kept_k = dims.count(op.inputs[1].dims) * element,
                        kept_v = dims.count(op.inputs[2].dims) * element;
-    const std::int64_t row = shape.batch * shape.heads;  // times a width: of a token
+    // times a head's width: numbers of a token in all sequences and heads
+    const std::int64_t row = shape.batch * shape.heads;
     const std::int64_t wide = row * shape.head_dim * element,
                        deep = row * shape.value_dim * element;
     Cost cost;
@@ -159,8 +162,8 @@ class Attention final : public OpType {
     cost.kernels = static_cast<int>(shape.blocks.size());
     const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
     const std::int64_t copied = copies(shape.map) ? spread_k + spread_v : 0;
-    // While backward's kernel runs there are the copies, and key gradients that are not yet the
-    // op's own. What stays is counted as output.
+    // Bytes held while backward's kernel runs: the copies, and the gradients of keys and values
+    // that are not yet the op's own. What stays is counted as output.
     const bool own = shape.map.identity() && shape.read == shape.keys;
     const std::int64_t around =
         copied + (backward && !own ? spread_k + spread_v - kept_k - kept_v : 0);
@@ -172,20 +175,21 @@ class Attention final : public OpType {
                          lse = row * sizes.queries * wide_element(element);
       cost.executed += attend_executed(sizes, backward);
       cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
-      std::int64_t results = 0;  // that are not the op's own
+      std::int64_t results = 0;  // results that are not the op's own outputs or gradients
       if (backward && shape.one()) {
         results = shape.alone() ? 0 : queries;
       } else if (backward) {
         results = queries + keys;
       } else if (!shape.alone()) {
         results = made + lse;
-        // Then the shares of both. A half type's output is weighted in fp32: a copy, its product.
+        // Merging then makes the shares of both. A half type's output is weighted in fp32: a copy
+        // and its product.
         const std::int64_t weighted = element < 4 ? 2 * made * wide_element(element) / element : 0;
         if (shape.merges(block)) most = std::max(most, copied + results + 2 * lse + weighted);
       }
       most = std::max(most, around + results + attend_on_accelerator(sizes, element, backward));
     }
-    if (backward && !own) {  // after it, gradients of k are folded, then those of v
+    if (backward && !own) {  // after the kernel, gradients of k are folded, then those of v
       most = std::max(
           most, fold_workspace(shape.map, spread_k, spread_v, kept_v, shape.read == shape.keys));
     }
@@ -194,8 +198,8 @@ class Attention final : public OpType {
   }
 
  private:
-  // Makes the gradients of q (undefined: it is delivered), and of the keys and values that are
-  // read, one for each query head.
+  // The gradients of q (undefined if it is written already), and of the keys and values that are
+  // read, with one head for each query head.
   static AttendGradients gradients(OpCall& call, const Shape& shape) {
     const at::Tensor& q = call.inputs[0];
     const at::Tensor& dout = call.grad_outputs[0];

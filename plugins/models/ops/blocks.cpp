@@ -1,5 +1,5 @@
-// Cuts causal attention between a rank's queries and the keys that are there into blocks that a
-// kernel can compute whole, none of which no query may see.
+// Cuts causal attention between a rank's queries and the keys that are present into blocks that a
+// kernel computes whole; blocks that no query may see are left out.
 #include "blocks.h"
 
 #include <algorithm>
@@ -11,10 +11,10 @@ std::int64_t end(const Range& range) {
   return range.offset + range.size;
 }
 
-// Tokens that lie together and are together in the sequence too.
+// Tokens that are adjacent in memory and in the sequence.
 struct Run {
-  Range tokens;           // of the sequence
-  std::int64_t lies = 0;  // where the first of them lies
+  Range tokens;           // by place in the sequence
+  std::int64_t lies = 0;  // place of the first token in memory
   Range here(std::int64_t from, std::int64_t to) const {
     return {lies + from - tokens.offset, to - from};
   }
@@ -33,7 +33,7 @@ std::vector<Run> runs_of(const LocalDim& dim) {
 
 constexpr Sight same{Sight::Kind::same, 0};
 
-// Appends a block that is seen whole; the last one grows where it can.
+// Appends a block that is seen whole, or extends the last such block if they adjoin.
 void add(std::vector<Block>& blocks, const Block& block) {
   if (!blocks.empty() && blocks.back().sight.kind == Sight::Kind::all) {
     Block& last = blocks.back();
@@ -52,8 +52,7 @@ void add(std::vector<Block>& blocks, const Block& block) {
   blocks.push_back(block);
 }
 
-// Queries at a time where they see a window: few enough that what a block computes in vain
-// is little.
+// Queries in a tile where attention has a window: few enough that a block computes little in vain.
 constexpr std::int64_t tile = 512;
 
 std::vector<Run> tiles_of(const LocalDim& queries, std::int64_t window) {
@@ -77,12 +76,13 @@ std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys,
   const std::vector<Run> key_runs = runs_of(keys);
   for (const Run& q : tiles_of(queries, window)) {
     for (const Run& k : key_runs) {
-      // Keys before the tile: from `seen` on all its queries see them, before that fewer and fewer.
+      // Keys before the tile: all its queries see those from `seen` on, fewer and fewer those
+      // before.
       const std::int64_t first = k.tokens.offset, before = std::min(end(k.tokens), q.tokens.offset);
       const std::int64_t seen = window == 0 ? first : std::max(first, end(q.tokens) - window);
       if (const std::int64_t upto = std::min(before, seen); window > 0) {
         const std::int64_t from = std::max(first, q.tokens.offset - window + 1);
-        // The last query that still sees one of them.
+        // The end of the queries that still see one of these keys.
         const std::int64_t last = std::min(end(q.tokens), upto - 1 + window);
         if (from < upto && q.tokens.offset < last) {
           whole.push_back({q.here(q.tokens.offset, last),

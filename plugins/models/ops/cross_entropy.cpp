@@ -21,7 +21,7 @@ class CeMax final : public OpType {
 
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor& logits = call.inputs[0];
-    if (logits.size(-1) == 0) {  // nothing of the vocab lies here
+    if (logits.size(-1) == 0) {  // this rank has no part of the vocab
       const auto rows = logits.sizes().slice(0, logits.dim() - 1);
       set_outputs(call,
                   {at::full(rows, -std::numeric_limits<double>::infinity(), logits.options())});
@@ -94,7 +94,8 @@ class CeStats final : public OpType {
     }
   }
 
-  // d logits = exp(logit - max) d first, plus d second at the label. May lie on the logits.
+  // d logits = exp(logit - max) d first, plus d second at the label. May be written over the
+  // logits.
   void backward(const Op& op, OpCall& call) const override {
     if (!wanted(call, 0)) return;
     const LocalDim& vocab = call.dims.at(op.inputs[0].dims.back());
@@ -152,22 +153,23 @@ class CeStats final : public OpType {
       cost.bytes = static_cast<double>(2 * elements * element + count * (3 * element + 8));
     }
     if (vocab.size == 0) return cost;
-    // The shifted logits and a column of them; of a cut vocab its indices, whether a row is held
-    // here, and what that multiplies, for which a CPU casts it.
+    // The shifted logits and a column of them. If the vocab is cut, also the labels' indices,
+    // whether a label is held here, and the factor made from that, for which a CPU casts it.
     const bool forward = piece == Piece::forward;
     const std::int64_t shifted = vocab.size * sum + (cut && forward ? 0 : sum);
     const auto of = [&](std::int64_t step, std::int64_t cast) {
       const std::int64_t row = cut ? 8 + 1 + sum + cast : 0;
       return std::min(step, count) * (row + (forward || element < 4 ? shifted : 0));
     };
-    // A CPU has loops for all but half types.
+    // On a CPU only half types need memory: all others have loops.
     cost.workspace = element < 4 ? of(chunk_rows(count, vocab.size * element), sum) : 0;
     cost.accelerator_workspace = of(count, 0);
     return cost;
   }
 
  private:
-  // Which column of a row the label is, here; and if the vocab is cut, 1 or 0 for whether it is.
+  // Each row's label as a column of this rank's part of the vocab; if the vocab is cut, also 1 or 0
+  // for whether it lies there.
   struct Held {
     at::Tensor index, factor;
   };
@@ -203,8 +205,8 @@ class CeStats final : public OpType {
     return {index.clamp_(0, vocab.size - 1), held};
   }
 
-  // made = exp(made) by[row], where none of `made` is above 0. There that is the slope of an ELU,
-  // which an accelerator computes in one pass; a CPU has its own exp.
+  // made = exp(made) by[row], for `made` of at most 0, where exp is the slope of an ELU. An
+  // accelerator computes that in one pass; a CPU has its own exp.
   static void exp_scaled(at::Tensor& made, const at::Tensor& by) {
     if (made.is_cpu()) {
       made.exp_().mul_(by);
@@ -217,7 +219,7 @@ class CeStats final : public OpType {
   static void shift(const at::Tensor& logits, const at::Tensor& max, at::Tensor& made) {
     if (made.scalar_type() == logits.scalar_type()) {
       at::sub_out(made, logits, max);
-    } else if (!logits.is_cpu()) {  // its kernel widens what it reads
+    } else if (!logits.is_cpu()) {  // an accelerator's kernel widens the logits as it reads them
       at::sub_out(made, logits, max.to(made.scalar_type()));
     } else {
       made.copy_(logits).sub_(max);
@@ -274,7 +276,8 @@ class CeLoss final : public OpType {
     cost.executed = static_cast<double>(elements);
     cost.bytes = static_cast<double>((forward ? 1 : 2) * elements * element);
     const std::int64_t number = wide_element(element);
-    // Forward makes the logarithms, then a tensor of the scale in float64, and one in fp32 of it.
+    // Forward makes the logarithms, then the scale as a tensor in float64 and, for fp32 numbers, in
+    // fp32.
     const std::int64_t scale = number == 4 ? 12 : 8;
     // Backward holds the scaled gradient and its negative, a number each.
     cost.workspace = forward ? std::max(elements / 2 * number, scale) : 2 * number;

@@ -1,5 +1,5 @@
-// Brings tokens, and how much their choices weigh, to the experts they chose (dispatch), and what
-// the experts made of them back (combine).
+// Brings tokens and their weights to the experts that they chose (dispatch), and the experts'
+// outputs back to the tokens (combine).
 #include <algorithm>
 
 #include "kernel.h"
@@ -11,7 +11,7 @@ namespace {
 
 using namespace kernel;
 
-// On a CPU floor_divide would allocate a tensor for the divisor.
+// The token of each choice. On a CPU floor_divide would allocate a tensor for the divisor.
 at::Tensor tokens_of(const at::Tensor& order, std::int64_t top) {
   if (!order.is_cpu()) return at::floor_divide(order, top);
   const at::Tensor choices = order.contiguous(), tokens = at::empty_like(choices);
@@ -21,12 +21,12 @@ at::Tensor tokens_of(const at::Tensor& order, std::int64_t top) {
   return tokens;
 }
 
-// A token a row.
+// A view of x with one row for each token.
 at::Tensor by_token(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
 
-// Adds rows up in what they were taken from, the gradient of input 0.
+// Adds the gradients of rows to that of input 0, from whose places `from` they were taken.
 void add_rows(const Op& op, OpCall& call, const at::Tensor& from) {
   const at::Tensor& rows = call.grad_outputs[0];
   Target to = target(call, 0, call.dims.shape(op.inputs[0].dims), rows.options());
@@ -84,7 +84,8 @@ class Dispatch final : public OpType {
   }
 };
 
-// An op of its own, as what cuts a token's width would make a sum of the weights.
+// Apart from Dispatch, since an axis that cuts a token's width would make partial sums of the
+// weights.
 class DispatchWeights final : public OpType {
  public:
   std::string kind() const override { return "dispatch"; }

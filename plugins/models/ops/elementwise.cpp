@@ -20,7 +20,7 @@ Cost elementwise(std::int64_t elements, double operations, int passes, int eleme
   return cost;
 }
 
-// Weights are one for each row. Without any, an element is a row.
+// Weights are one for each row. Without weights, each element counts as a row.
 class SwiGlu final : public OpType {
  public:
   std::string kind() const override { return "swiglu"; }
@@ -57,7 +57,7 @@ class SwiGlu final : public OpType {
     });
   }
 
-  // Each chunk's operands are read before the gradients that may lie on them are written.
+  // Each chunk's operands are read before gradients that may share their memory are written.
   void backward(const Op&, OpCall& call) const override {
     const Rows r(call);
     const at::Tensor dy = call.grad_outputs[0].reshape(r.gate.sizes());
@@ -122,14 +122,16 @@ class SwiGlu final : public OpType {
     const bool weighed = op.inputs.size() > 2, half = element < wide_element(element);
     const std::int64_t rows = weighed ? dims.count(op.inputs[2].dims) : elements;
     const std::int64_t row = elements / std::max<std::int64_t>(rows, 1) * element;
-    const std::int64_t own = weighed && half ? rows * element : 0;  // weights, rounded
+    // weights rounded to the half type
+    const std::int64_t own = weighed && half ? rows * element : 0;
     if (piece == Piece::forward) {
       Cost cost = elementwise(elements, weighed ? 6 : 5, 3, element);
       cost.workspace = own;
       return cost;
     }
     Cost cost = elementwise(elements, weighed ? 16 : 12, 5, element);
-    // A CPU has loops for all but half types. A sum in another type casts what it sums first.
+    // On a CPU only half types need memory: all others have loops. A sum in another type casts its
+    // input first.
     const auto of = [&](std::int64_t step, std::int64_t cast) {
       const std::int64_t beside = weighed ? wide_element(element) + cast : 0;
       return std::min(step, rows) * ((weighed ? 3 : 2) * row + beside) + own;
@@ -158,14 +160,14 @@ class SwiGlu final : public OpType {
     }
 
     // Calls what(first, rows, columns) for parts of the rows, which the threads share. Without
-    // weights a row is one number, and the loop takes those of a part as one row.
+    // weights a row is one number, and the loop takes the numbers of a part as one row.
     template <class Do>
     void on_threads(const Do& what) const {
       rows_on_threads(count, gate.size(1), [&](std::int64_t begin, std::int64_t end) {
         weights.defined() ? what(begin, end - begin, gate.size(1)) : what(begin, 1, end - begin);
       });
     }
-    // A tensor's numbers from a row on; null: it is undefined.
+    // The numbers of a tensor from a row on; null if the tensor is undefined.
     template <class T>
     T* from(const at::Tensor& tensor, std::int64_t row) const {
       return tensor.defined() ? data<T>(tensor) + row * (tensor.numel() / count) : nullptr;
@@ -237,7 +239,7 @@ class Add final : public OpType {
                 {call.in_place ? branch.add_(call.inputs[0]) : at::add(call.inputs[0], branch)});
   }
 
-  // Only called by those who do not pass the gradient on themselves.
+  // Called only where the gradient is not simply passed on (OpTraits::gradient_passes).
   void backward(const Op&, OpCall& call) const override {
     for (std::size_t i = 0; i < 2; ++i) {
       if (!wanted(call, i)) continue;
@@ -246,7 +248,7 @@ class Add final : public OpType {
     }
   }
 
-  // A gradient that passes costs nothing.
+  // Backward costs nothing, as the gradient is passed on.
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     if (piece != Piece::forward) return elementwise(0, 0, 0, element);
     return elementwise(dims.count(op.inputs[0].dims), 1, 3, element);

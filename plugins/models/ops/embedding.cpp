@@ -7,8 +7,8 @@ namespace {
 
 using namespace kernel;
 
-// table[index] += rows, several rows to one place. With an index that is expanded over the columns
-// ATen sorts and adds whole rows, straight into the table.
+// table[index] += rows, where an index may come several times. With an index that is expanded over
+// the columns ATen sorts and adds whole rows, straight into the table.
 void scatter_rows(const at::Tensor& table, const at::Tensor& index, const at::Tensor& rows) {
   table.scatter_add_(0, index.unsqueeze(1).expand({index.numel(), rows.size(1)}), rows);
 }
@@ -77,7 +77,7 @@ class Embedding final : public OpType {
     cost.workspace = 0;
     cost.bytes = static_cast<double>(2 * count * columns * element + count * 8);
     if (vocab.size < vocab.global && vocab.size > 0) {
-      // Indices, whether they are held, and that as a factor.
+      // For each row its index, whether this rank holds it, and that as a factor.
       const std::int64_t row =
           piece == Piece::forward ? 8 + 1 + element : 8 + element + columns * element;
       workspace_of_rows(cost, count, columns * element,

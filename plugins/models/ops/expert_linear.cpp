@@ -1,4 +1,4 @@
-// A linear for each expert, over the rows of those that are here.
+// A linear layer for each expert of this rank, over the rows of the tokens that chose the expert.
 #include <algorithm>
 
 #include "gemm.h"
@@ -24,8 +24,8 @@ ExpertSizes expert_sizes(const Op& op, const LocalDims& dims) {
   return sizes;
 }
 
-// The library's product for all experts at once has kernels for bf16 on accelerators, of rows
-// that are multiples of 16 bytes; elsewhere it is this loop itself.
+// Whether ATen's product for all experts at once is used. It has kernels for bf16 on accelerators,
+// of rows that are multiples of 16 bytes; elsewhere it is the same loop as here.
 bool grouped(const at::Tensor& x, const at::Tensor& weight) {
   return !x.is_cpu() && x.scalar_type() == at::kBFloat16 && weight.size(1) % 8 == 0 &&
          weight.size(2) % 8 == 0;

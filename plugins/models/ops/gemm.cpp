@@ -10,8 +10,8 @@
 
 #include "meshwright/threads.h"
 
-// libtorch exports it, but ships no header that declares it: the product by oneDNN,
-// result = alpha a b + beta result.
+// libtorch exports mkldnn_matmul, but no header declares it: the product by oneDNN, result = alpha
+// a b + beta result.
 namespace at::native {
 TORCH_API void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float beta,
                              float alpha);
@@ -48,9 +48,10 @@ bool onednn_is_faster() {
 #endif
 }
 
-// Below that, a product is over before oneDNN has found its kernel (10 us).
+// Fewer operations are over before oneDNN has found its kernel (10 us).
 constexpr double least_flops = 8e6;
-// A product of fewer is made in blocks, and one of any size where that hardly comes again.
+// Products of fewer operations are computed in blocks; so are those of any size that hardly comes
+// again.
 constexpr double most_flops_in_blocks = 32e6;
 
 bool rows_or_columns_lie_together(const at::Tensor& matrix) {
@@ -71,8 +72,7 @@ bool transposed(const at::Tensor& matrix) {
   return !matrix.is_contiguous();
 }
 
-// An fp32 operand in memory. A transposed view has the rows of its transpose one after the
-// other.
+// An fp32 operand in memory. The rows of a transposed view are columns of the memory.
 struct Operand {
   const float* first;
   std::int64_t stride;
@@ -99,10 +99,10 @@ void transpose(float* to, const float* from, std::int64_t stride, std::int64_t r
   }
 }
 
-// A product in blocks by oneDNN's kernels for these, which take no transposed operand: that one is
-// copied, a block at a time. libtorch compiles a kernel for each size of a block and each thread,
-// in 0.1 ms. Of a dim whose size hardly comes again, what is left beyond whole blocks is therefore
-// cut into powers of two, which do.
+// Computes a product in blocks, by oneDNN's kernels for these. They take no transposed operand: it
+// is copied, a block at a time. libtorch compiles a kernel for each size of a block and each
+// thread, in 0.1 ms. Where the size of a dim hardly comes again (`passing`), the rest beyond whole
+// blocks is therefore cut into powers of two, which do come again.
 class Blocks {
  public:
   Blocks(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool add, bool passing)
@@ -116,7 +116,7 @@ class Blocks {
         rows_pass_(passing && !a_.is_transposed),
         inner_passes_(passing && a_.is_transposed) {}
 
-  // One thread computes all of it. What is copied must be used often enough.
+  // Whether this serves: one thread computes all of it, and what is copied is used often enough.
   static bool serve(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
     constexpr std::int64_t least_uses = 64;
     const bool left = transposed(a), right = transposed(b);

@@ -13,8 +13,8 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight,
 // out = a b, or out += a b.
 void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
-// Does the same where one size hardly comes again, as the number of an expert's rows: the rows of
-// a, or what is contracted where a is a transposed view. No kernel is compiled for each such size.
+// Like product_into(), for a size that hardly comes again, such as the number of an expert's rows:
+// the rows of a, or the contracted dim where a is a transposed view. No kernel is compiled for it.
 void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
 }  // namespace mw

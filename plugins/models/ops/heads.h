@@ -24,18 +24,20 @@ struct HeadMap {
 
 HeadMap map_heads(const LocalDim& heads, const LocalDim& kv_heads);
 
-// One key head for each query head, of k (batch, keys, key heads, width). A copy if a key head
-// serves several and there is more than one: kernels want a fixed distance between heads.
+// Repeats the heads of k (batch, keys, key heads, width), one for each query head. Copies if
+// several key heads each serve several, or the map is not regular: kernels want a fixed distance
+// between heads.
 at::Tensor spread(const at::Tensor& k, const HeadMap& map);
 bool copies(const HeadMap& map);
 
-// The adjoint of spread: sums over the query heads of a key head, and delivers the sum as the
-// gradient of an input of so many `keys`, of which `gradient` has the first.
+// The adjoint of spread(): sums gradients over the query heads of each key head, and delivers the
+// sum as the gradient of an input of `keys` keys, of which `gradient` has the first.
 void fold(OpCall& call, std::size_t input, const at::Tensor& gradient, const HeadMap& map,
           std::int64_t keys);
 
-// What folds of gradients of keys, then of values, hold beside the op's own gradients: bytes of
-// both before they are folded, and of the values' own. `whole`: gradients are of all keys.
+// Bytes that folding the gradient of keys, then that of values, holds beside the op's own
+// gradients. `spread_*`: bytes before the fold; `kept_v`: of the values' own gradient. `whole`: the
+// gradients are of all keys.
 std::int64_t fold_workspace(const HeadMap& map, std::int64_t spread_k, std::int64_t spread_v,
                             std::int64_t kept_v, bool whole);
 

@@ -1,4 +1,5 @@
-// What the kernels share: where a gradient goes, and work in chunks of rows that stay in cache.
+// What the kernels share: where a gradient is written, and work in chunks of rows that stay in
+// cache.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,8 +16,8 @@
 
 namespace mw::kernel {
 
-// A chunk's bytes of one tensor. Kernels make several passes over a chunk; this many bytes of a few
-// tensors stay in a core's second-level cache, and the calls' own cost stays small.
+// Bytes of one tensor in a chunk. Kernels make several passes over a chunk; this many bytes of a
+// few tensors stay in a core's second-level cache, and the calls' own cost stays small.
 constexpr std::int64_t chunk_bytes = 128 * 1024;
 
 inline std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes) {
@@ -24,22 +25,22 @@ inline std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes) {
                                   std::max<std::int64_t>(rows, 1));
 }
 
-// Rows at a time for `like`, whose rows take `row_bytes`: all of them on an accelerator, where a
-// kernel launch costs more than a pass.
+// How many rows are treated at a time, each of `row_bytes` bytes: all of them on an accelerator,
+// where a kernel launch costs more than a pass.
 inline std::int64_t chunk_rows(const at::Tensor& like, std::int64_t rows, std::int64_t row_bytes) {
   return like.is_cpu() ? chunk_rows(rows, row_bytes) : std::max<std::int64_t>(rows, 1);
 }
 
-// Sets the workspace of a piece that treats so many rows at a time: `of` a chunk of them on a CPU,
-// of all of them on an accelerator.
+// Sets the workspace of a piece that treats rows in chunks: `of` the rows of a chunk on a CPU, `of`
+// all rows on an accelerator.
 template <class Of>
 void workspace_of_rows(Cost& cost, std::int64_t rows, std::int64_t row_bytes, const Of& of) {
   cost.workspace = of(chunk_rows(rows, row_bytes));
   cost.accelerator_workspace = of(std::max<std::int64_t>(rows, 1));
 }
 
-// Sets the workspace of a piece whose rows a loop of vector/ treats on a CPU, which takes nothing
-// beside them: only half types are treated so many rows at a time there.
+// Like workspace_of_rows(), for rows that a loop of vector/ treats on a CPU without workspace,
+// unless they are of a half type, which is treated in chunks.
 template <class Of>
 void workspace_of_half_rows(Cost& cost, int element, std::int64_t rows, std::int64_t row_bytes,
                             const Of& of) {
@@ -47,7 +48,7 @@ void workspace_of_half_rows(Cost& cost, int element, std::int64_t rows, std::int
   if (element >= 4) cost.workspace = 0;
 }
 
-// The type that sums are made in: fp32 for half types, else the tensor's own.
+// The type in which sums are made: fp32 for half types, else the tensor's own.
 inline at::ScalarType wide(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   return type == at::kBFloat16 || type == at::kHalf ? at::kFloat : type;
@@ -59,8 +60,8 @@ inline std::int64_t wide_element(int element) {
   return std::max(element, 4);
 }
 
-// Whether the loops of vector/ serve these tensors: whole ones of fp32 or fp64 in a CPU's memory.
-// Undefined ones ask for nothing.
+// Whether the loops of vector/ can treat these tensors: all contiguous, on a CPU, and of one type,
+// fp32 or fp64. Undefined tensors do not count.
 template <class... Tensors>
 bool looped(const at::Tensor& first, const Tensors&... others) {
   const at::ScalarType type = first.scalar_type();
@@ -70,7 +71,7 @@ bool looped(const at::Tensor& first, const Tensors&... others) {
   return (type == at::kFloat || type == at::kDouble) && fits(first) && (fits(others) && ...);
 }
 
-// Calls what(T) for the type of a tensor that looped() is true of.
+// Calls what(T()) for the element type T of a tensor for which looped() holds.
 template <class Do>
 void in_its_type(const at::Tensor& tensor, const Do& what) {
   if (tensor.scalar_type() == at::kDouble) return what(double());
@@ -111,8 +112,8 @@ inline at::Tensor rows_of(const at::Tensor& tensor, std::int64_t columns) {
   return tensor.reshape({-1, columns});
 }
 
-// `count` of the tensor's entries along a dim, from `first` on: the tensor itself where that is all
-// of them, as a view costs what a small kernel does.
+// `count` entries of the tensor along a dim, from `first` on: the tensor itself where these are
+// all, as a view costs what a small kernel does.
 inline at::Tensor part_of(const at::Tensor& tensor, std::int64_t dim, std::int64_t first,
                           std::int64_t count) {
   return first == 0 && count == tensor.size(dim) ? tensor : tensor.narrow(dim, first, count);
@@ -122,7 +123,7 @@ inline bool wanted(const OpCall& call, std::size_t input) {
   return input < call.wants.size() && call.wants[input];
 }
 
-// Where input i's gradient goes: the buffer that was given, or a fresh one.
+// Where the gradient of an input goes: the buffer that was given, or a fresh one.
 struct Target {
   at::Tensor tensor;
   bool add = false;  // add to what is there, else overwrite
@@ -137,8 +138,8 @@ inline Target target(OpCall& call, std::size_t input, at::IntArrayRef shape,
   return {slot, given && input < call.accumulate.size() && call.accumulate[input]};
 }
 
-// Writes a gradient that was made apart to where it goes: adds it, or overwrites what is there. An
-// undefined one is noughts.
+// Writes a finished gradient to its target: adds it, or overwrites what is there. An undefined
+// gradient is zeros.
 inline void put(const Target& to, const at::Tensor& made) {
   if (!made.defined()) {
     if (!to.add) to.tensor.zero_();
@@ -148,13 +149,14 @@ inline void put(const Target& to, const at::Tensor& made) {
     to.tensor.copy_(made);
   }
 }
-// Does the same with the gradient of `count` entries along a dim, from `first` on.
+// Writes the gradient of `count` entries along a dim, from `first` on, to that part of the target.
 inline void put(const Target& to, std::int64_t dim, std::int64_t first, std::int64_t count,
                 const at::Tensor& made) {
   put({part_of(to.tensor, dim, first, count), to.add}, made);
 }
 
-// Hands over a gradient that a kernel could only make as a tensor of its own.
+// Hands over a gradient that a kernel could only make as a tensor of its own, or writes it to the
+// given buffer.
 inline void deliver(OpCall& call, std::size_t input, const at::Tensor& gradient) {
   call.grad_inputs.resize(std::max(call.grad_inputs.size(), input + 1));
   at::Tensor& slot = call.grad_inputs[input];
@@ -180,8 +182,8 @@ std::shared_ptr<const OpType> only() {
   return type;
 }
 
-// The object of an op type that was made of these options before, if it was so lately: layers that
-// repeat an op share its type, by which like ops are known (Graph::kind).
+// The shared object of an op type with these options, if one was made lately. Layers that repeat an
+// op so share its type, by which like ops are known (Graph::kind).
 template <typename Type, typename Options>
 std::shared_ptr<const OpType> only_of(const Options& options) {
   constexpr std::size_t most = 16;

@@ -1,5 +1,5 @@
-// Ops with which latent attention takes tensors apart and puts them together. Each writes its
-// results once: what it reads need not be kept.
+// The ops of latent attention that split and join tensors. Each copies to its outputs, so that its
+// inputs need not be kept.
 #include "kernel.h"
 #include "meshwright/ops.h"
 

@@ -41,7 +41,7 @@ class LayerNorm final : public OpType {
     at::ScalarType type = wide(x);
     const at::Tensor& weight = call.inputs[1];
     if (x.is_cpu()) type = x.scalar_type();
-    // The bias is asked for its shape alone; the weight's is the same.
+    // ATen reads the bias for its shape alone, so that the weight can stand in for it.
     auto [dx, dw, db] = at::native_layer_norm_backward(
         call.grad_outputs[0], x, weight.sizes(), call.saved[0].to(type).reshape(shape),
         call.saved[1].to(type).reshape(shape), weight, weight,
@@ -57,7 +57,7 @@ class LayerNorm final : public OpType {
     const std::int64_t elements = count * columns;
     const std::int64_t sum = wide_element(element);
     Cost cost;
-    // Statistics in the kernel's type, and in backward the parameters' gradients.
+    // The statistics in the kernel's type; in backward also the gradients of weight and bias.
     cost.accelerator_workspace = (element < 4 ? 2 * count * element : 0) +
                                  (piece == Piece::forward ? 0 : 2 * columns * element);
     if (piece == Piece::forward) {

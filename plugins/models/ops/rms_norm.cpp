@@ -1,4 +1,4 @@
-// RMSNorm, forward and backward: on GPUs by ATen's fused kernel, on a CPU by loops of our own; of
+// RMSNorm, forward and backward: on GPUs by ATen's fused kernel, on a CPU by loops of our own; for
 // half types in chunks of rows that stay in cache.
 #include <ATen/Parallel.h>
 
@@ -11,8 +11,8 @@ namespace {
 
 using namespace kernel;
 
-// Several threads make the weight's gradient first, each that of some columns, and then the
-// input's, each that of some rows: every sum is made in the order in which one thread makes it.
+// Several threads compute the weight's gradient first, each for some columns, and then the input's,
+// each for some rows: every sum is made in the order in which one thread makes it.
 template <class T>
 void looped_backward(const vector::RmsBackward<T>& all, std::int64_t rows, std::int64_t columns) {
   const auto loop = vector::loops<T>().rms_backward;
@@ -108,7 +108,7 @@ class RmsNorm final : public OpType {
     const std::int64_t count = x.size(0);
 
     Target dx, dw;
-    at::Tensor sum;  // of dw, where it cannot be made in place
+    at::Tensor sum;  // accumulates dw; for half types a tensor of its own, in fp32
     if (wanted(call, 0)) dx = target(call, 0, call.inputs[0].sizes(), x.options());
     if (wanted(call, 1)) {
       dw = target(call, 1, call.inputs[1].sizes(), x.options());
@@ -140,7 +140,8 @@ class RmsNorm final : public OpType {
       at::mul_out(made, gc, weight);
       made.mul_(sc).addcmul_(xc, c);
       if (half) {
-        // A sum of two types takes fp32 copies of both ends; x's own copy is done with.
+        // Adding tensors of two types makes fp32 copies of both; x's copy is no longer needed, and
+        // serves.
         if (dx.add) made.add_(xc.copy_(to));
         to.copy_(made);
       } else if (dx.add) {
@@ -155,7 +156,7 @@ class RmsNorm final : public OpType {
     const std::int64_t count = dims.count(normalised_rows(op));
     const std::int64_t elements = count * columns;
     const std::int64_t sum = wide_element(element);
-    const std::int64_t number = 8 + 4;  // a factor as a tensor, and in fp32
+    const std::int64_t number = 8 + 4;  // bytes of a scalar factor, as an fp64 tensor and in fp32
     Cost cost;
     if (piece == Piece::forward) {
       cost.executed = 4.0 * static_cast<double>(elements);

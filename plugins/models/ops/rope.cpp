@@ -50,7 +50,7 @@ class RopeTable final : public OpType {
   RopePairs pairs_;
 };
 
-// A chunk of x as (batch, seq, heads, head_dim): whole sequences, or part of one.
+// The size of a chunk of x (batch, seq, heads, head_dim): whole sequences, or part of one.
 struct Chunks {
   std::int64_t batch = 1, seq = 1;
 };
@@ -78,14 +78,14 @@ void swap_halves(const at::Tensor& out, const at::Tensor& x) {
   to.narrow(-1, half, half).copy_(from.narrow(-1, 0, half));
 }
 
-// Exchanges the two of each pair.
+// Exchanges the two elements of each pair of neighbours.
 void swap_neighbours(const at::Tensor& out, const at::Tensor& x) {
   const at::Tensor from = x.unflatten(-1, {-1, 2}), to = out.unflatten(-1, {-1, 2});
   to.select(-1, 0).copy_(from.select(-1, 1));
   to.select(-1, 1).copy_(from.select(-1, 0));
 }
 
-// Rotates by a loop of vector/, row by row, heads whose numbers lie together.
+// Rotates row by row, by a loop of vector/. The numbers of each head must be adjacent.
 template <class T>
 void rotate_rows(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cosine,
                  const at::Tensor& sine, RopePairs pairs, double sign, bool add) {
@@ -152,7 +152,7 @@ at::Tensor turning(const at::Tensor& x, const at::Tensor& table) {
   const at::Tensor part = part_of(x, -1, x.size(-1) - width, width);
   return x.dim() == 3 ? part.unsqueeze(2) : part;
 }
-// The rest of it, if there is a rest.
+// The part of x that is not rotated; nullopt if all of it is.
 std::optional<at::Tensor> still(const at::Tensor& x, const at::Tensor& table) {
   const std::int64_t width = x.size(-1) - table.size(-1);
   if (width == 0) return std::nullopt;
@@ -182,7 +182,7 @@ class Rope final : public OpType {
     set_outputs(call, {y});
   }
 
-  // The inverse rotation. Writing over the output's gradient is fine.
+  // The inverse rotation. May be written over the output's gradient.
   void backward(const Op&, OpCall& call) const override {
     if (!wanted(call, 0)) return;
     const at::Tensor &dy = call.grad_outputs[0], &table = call.inputs[1];
@@ -208,7 +208,7 @@ class Rope final : public OpType {
     Cost cost;
     cost.executed = 3.0 * static_cast<double>(dims.at(d[0]).size * dims.at(d[1]).size * row);
     cost.bytes = static_cast<double>((2 * elements + 2 * table) * element);
-    // A CPU has loops for all but half types.
+    // On a CPU only half types need memory: all others have loops.
     cost.workspace = elements == 0 || element >= 4 ? 0 : step.batch * step.seq * row * element;
     cost.accelerator_workspace = dims.at(d[0]).size * dims.at(d[1]).size * row * element;
     return cost;

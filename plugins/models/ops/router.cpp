@@ -79,7 +79,7 @@ class Route final : public OpType {
     const at::Tensor s = affinities(call.inputs[0], options_.score);
     const at::Tensor& picks = call.outputs[1];
     at::Tensor chosen = call.grad_outputs[0].to(s.scalar_type()) * options_.scale;
-    if (options_.normalise) {  // of w / sum(w)
+    if (options_.normalise) {  // gradient of w / sum(w)
       const at::Tensor w = s.gather(-1, picks), total = sum_of(w);
       chosen.sub_((chosen * w).sum(-1, true).div_(total)).div_(total);
     }
@@ -109,7 +109,7 @@ class Admit final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const LocalDim& tokens = call.dims.at(op.inputs[0].dims[1]);
     at::Tensor picks = call.inputs[0];
-    at::Tensor places;  // of the tokens as they lie
+    at::Tensor places;  // place in the sequence of each token, in the order of memory
     if (tokens.runs.size() > 1) {
       std::vector<at::Tensor> runs;
       for (const Range& run : tokens.runs) {
@@ -141,7 +141,8 @@ class Admit final : public OpType {
   }
 
  private:
-  // (rows, choices): of each row, the first `capacity` of those that are alike; -1 for the others.
+  // choices (rows, choices): keeps, in each row, the first `capacity` of equal choices; -1 for the
+  // others.
   at::Tensor first_of_each(const at::Tensor& choices) const {
     auto [sorted, order] = choices.sort(/*stable=*/true, 1, /*descending=*/false);
     const at::Tensor rank = at::searchsorted(sorted, sorted).neg_();
@@ -184,7 +185,8 @@ class BalanceStats final : public InFp32 {
   const RouterScore score_;
 };
 
-// A loss's factor, and of what a step has that it is divided by; 0: the factor says all.
+// A loss's factor, and the number of tokens or sequences in a step by which it is divided; 0: not
+// divided.
 struct OfStep {
   double factor = 0;
   std::int64_t count = 0;

@@ -33,7 +33,7 @@ double score_scale(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
-// Where a dim's tokens lie in the sequence.
+// The place in the sequence of each token of a dim.
 at::Tensor places_of(const LocalDim& dim, const at::Tensor& like) {
   at::Tensor places = at::empty({dim.size}, like.options().dtype(at::kLong));
   std::int64_t at = 0;
@@ -47,7 +47,7 @@ at::Tensor places_of(const LocalDim& dim, const at::Tensor& like) {
   return places;
 }
 
-// (queries, keys): which keys a query does not see, those after it and those before its window.
+// (queries, keys): true where a query does not see a key, one after it or before its window.
 at::Tensor unseen(const LocalDim& queries, const LocalDim& keys, std::int64_t window,
                   const at::Tensor& like) {
   const at::Tensor query = places_of(queries, like).unsqueeze(1),
@@ -60,7 +60,7 @@ at::Tensor unseen(const LocalDim& queries, const LocalDim& keys, std::int64_t wi
 struct UnfusedShape {
   HeadMap map;
   std::int64_t batch = 0, queries = 0, heads = 0, keys = 0, head_dim = 0, value_dim = 0;
-  std::int64_t scores() const { return heads * queries * keys; }  // of a sequence
+  std::int64_t scores() const { return heads * queries * keys; }  // scores of one sequence
 };
 
 UnfusedShape unfused_shape(const Op& op, const LocalDims& dims) {
@@ -162,7 +162,7 @@ class UnfusedAttention final : public OpType {
   }
 
  private:
-  // Bytes of keys and values, one head for each query head, and of those that are held.
+  // Bytes of keys and values: with one head for each query head, and as this rank holds them.
   struct Spread {
     std::int64_t k = 0, v = 0, kept_k = 0, kept_v = 0;
   };
@@ -172,7 +172,8 @@ class UnfusedAttention final : public OpType {
     const std::int64_t seen = shape.queries * shape.keys;  // bytes of the mask
     const std::int64_t scores = shape.scores() * element;
     const std::int64_t made = shape.heads * shape.queries * shape.value_dim * element;
-    // While the mask is made there are the places, of 8 bytes; and with a window another mask.
+    // While the mask is made, the tokens' places (8 bytes each) exist, and with a window another
+    // mask.
     const std::int64_t places =
         8 * (shape.queries + shape.keys) + (window_ > 0 ? seen + 8 * shape.queries : 0);
     return copied + seen + std::max({places, scores, made});
@@ -181,7 +182,7 @@ class UnfusedAttention final : public OpType {
   static std::int64_t in_backward(const UnfusedShape& shape, const Spread& keys, int element) {
     const auto& [map, batch, queries, heads, all, head_dim, value_dim] = shape;
     const std::int64_t copied = copies(map) ? keys.k + keys.v : 0;
-    // Gradients of keys and values that are not yet the op's own.
+    // Copies, and the gradients of keys and values that are not yet the op's own.
     const std::int64_t around =
         copied + (map.identity() ? 0 : keys.k + keys.v - keys.kept_k - keys.kept_v);
     const std::int64_t scores = shape.scores() * element, row = heads * element;

@@ -1,6 +1,6 @@
-// Says which activations backward recomputes, and which lie in host memory until backward reads
-// them: the choice of a script, and the ops of a graph that follow from it. Only ops of layers can
-// be chosen, not the embedding, nor the head and the loss.
+// Which activations backward recomputes, and which lie in host memory until backward reads them: a
+// script's policy, and the set of ops that a policy selects in a graph. A policy selects ops of
+// layers only, not the embedding, the head or the loss.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,12 @@ using OpPredicate = std::function<bool(const Op&)>;
 bool in_layers(const Op& op, const Graph& graph);
 
 struct RecomputeSet {
-  std::vector<bool> ops;    // of the graph: whether what it makes is made again
-  int every = 1;            // layers between what is kept
-  bool keep_moves = false;  // what a collective brought is kept, not fetched again
-  // What an all-gather of activations brought is never kept, whoever reads it (Korthikanti et al.
-  // 2022, section 4.2.2: of what a linear reads whole, its backward needs the parts alone).
+  std::vector<bool> ops;    // for each op of the graph: whether its outputs are recomputed
+  int every = 1;            // layers that are recomputed as one block; the block's inputs are kept
+  bool keep_moves = false;  // results of collectives are kept, instead of communicated again
+  // Results of all-gathers of activations are never kept, whoever reads them (Korthikanti et al.
+  // 2022, section 4.2.2: a linear reads its whole input, but its backward can gather the shards
+  // again).
   bool gathers = false;
   bool any() const;
 };
@@ -36,29 +37,31 @@ struct RecomputeSet {
 struct RecomputePolicy {
   enum class Kind : std::uint8_t { none, selective, full, ops, function, fit, fixed, registered };
   Kind kind = Kind::none;
-  int every = 1;                 // full: layers between what is kept
-  std::vector<std::string> ops;  // kinds of ops, or parts of their names
-  OpPredicate what;
-  Json settings;                  // registered: its kind and options; fit: what each stage has
-  bool keep_collectives = false;  // what they brought is kept, not fetched again
-  bool gathers = false;           // what all-gathers brought is not
-  // fit: bytes a rank may hold, and what finds the cheapest set with which it does. It makes plans
-  // of the kind `fixed`; null, and a problem, if there is no such set.
+  int every = 1;                 // full: RecomputeSet::every
+  std::vector<std::string> ops;  // ops: kinds of ops, or parts of their names
+  OpPredicate what;              // function, registered: whether an op is recomputed
+  // registered: the policy's name and options; fixed, found by a search: the choice for each stage.
+  Json settings;
+  bool keep_collectives = false;  // RecomputeSet::keep_moves
+  bool gathers = false;           // RecomputeSet::gathers
+  // fit: bytes that a rank may hold. `search` finds the cheapest set of ops with which a rank holds
+  // no more, and returns the plan with it, whose policy is `fixed`; null, and a problem, if no set
+  // suffices.
   std::int64_t fit = 0;
-  bool offload = false;  // fit: tensors may go to host memory instead, where that is the faster way
+  bool offload = false;  // fit: tensors may go to host memory instead, if that is faster
   std::shared_ptr<const Plan> (*search)(const PlanRequest&, Problems&) = nullptr;
-  RecomputeSet set;  // fixed: resolved already
-  std::string note;  // for the printed plan
-  // Describes it in the plan's description.
+  RecomputeSet set;  // fixed: the set itself
+  std::string note;  // a sentence for the printed plan
+  // The policy as the plan's description has it.
   Json describe() const;
 };
 
 struct OffloadSet {
-  std::vector<bool> ops;   // of the graph: those whose backward fetches what it reads
-  int layers = 0;          // only in the first layers of each virtual stage; 0: in all
-  std::int64_t least = 0;  // bytes of a tensor; smaller ones stay
-  int prefetch = 0;        // layers of backward by which a tensor is back ahead of its own
-  // Tensors that go one by one, whoever reads them, by their slots' names: "layers.3.attention.q".
+  std::vector<bool> ops;   // for each op of the graph: whether what its backward reads is offloaded
+  int layers = 0;          // offloads only in the first layers of each virtual stage; 0: in all
+  std::int64_t least = 0;  // least bytes of an offloaded tensor; smaller tensors stay
+  int prefetch = 0;        // how many layers before its own a tensor is back on the device
+  // Further tensors to offload, by the names of their slots: "layers.3.attention.q".
   std::set<std::string> tensors;
   bool any() const;
 };
@@ -66,19 +69,19 @@ struct OffloadSet {
 struct OffloadPolicy {
   enum class Kind : std::uint8_t { none, full, layers, ops, function, fixed };
   Kind kind = Kind::none;
-  OffloadSet set;                // fixed: resolved already
-  int layers = 0;                // the first of each virtual stage
-  std::vector<std::string> ops;  // kinds of ops, or parts of their names
-  OpPredicate what;
-  std::int64_t least = 0;  // bytes; smaller tensors stay
-  int prefetch = 0;        // layers
-  // Describes it in the plan's description.
+  OffloadSet set;                // fixed: the set itself
+  int layers = 0;                // layers: how many, the first ones of each virtual stage
+  std::vector<std::string> ops;  // ops: kinds of ops, or parts of their names
+  OpPredicate what;              // function: whether an op is chosen
+  std::int64_t least = 0;        // OffloadSet::least, in bytes
+  int prefetch = 0;              // OffloadSet::prefetch, in layers
+  // The policy as the plan's description has it.
   Json describe() const;
 };
 
-// The ops of the graph that a policy takes, of the layers only; of the kind `fit`, none. Adds a
-// problem where a name is neither an op's kind nor a part of its name between dots ("attention",
-// "mlp"), with the kinds that there are, or where the model has fewer layers than the policy says.
+// Selects the ops of layers that a policy names; none for the kind `fit`. Adds a problem if a name
+// of the policy is neither the kind of an op nor a part of its name between dots ("attention",
+// "mlp"), with the kinds that there are, or if the model has fewer layers than the policy says.
 RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems& problems);
 OffloadSet resolve(const OffloadPolicy& policy, const Graph& graph, Problems& problems);
 

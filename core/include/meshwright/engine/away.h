@@ -1,7 +1,8 @@
-// Waits in which a rank's thread holds no core. Where a process has more ranks than cores they run
-// in turns, and a rank hands its core on when it waits in a collective. What waits for anything
-// else (a file, a thread, a word of another process) says so by these; else the core stays taken,
-// and the ranks behind it do not run until it is noticed that nothing happens.
+// Waits in which a rank's thread gives up its core. If a process has more ranks than cores, the
+// ranks take turns, and a rank that waits in a collective hands its core to another rank. Code that
+// waits for anything else (a file, a thread, a message of another process) must say so by Away or
+// wait_away; else the core stays taken, and other ranks wait for it until the process notices that
+// no rank makes progress.
 #pragma once
 
 #include <condition_variable>
@@ -12,8 +13,9 @@ namespace comm {
 class Cores;
 }
 
-// While it lives, the calling rank's thread waits and holds no core; after that it has one again,
-// which it may wait for. Another one within it, and one in a thread that is no rank's, do nothing.
+// While an Away lives, the calling rank's thread holds no core. Its destructor waits until the
+// thread has a core again. An Away inside of another one, or in a thread that is not a rank's, does
+// nothing.
 class Away {
  public:
   Away();
@@ -25,8 +27,8 @@ class Away {
   comm::Cores* const cores_;  // null: nothing was handed on
 };
 
-// Waits on `changed` as std::condition_variable::wait does, with the lock held before and after,
-// and away where it must wait at all.
+// Waits as changed.wait(lock, there) does, with the lock held before and after, but gives up the
+// rank's core if it must wait.
 template <class There>
 void wait_away(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, There there) {
   while (!there()) {

@@ -1,6 +1,6 @@
-// The files that a process may read and write for a script that nobody vouches for. Whatever opens
-// a file that a script names asks here first, so that the error says what to do; the kernel's own
-// bounds (launch/sandbox/sandbox.h) stand behind it.
+// The files that a process may read and write while it runs an untrusted script. Code that opens a
+// file which a script names asks these functions first, so that errors say what to do; the
+// operating system also enforces the bounds (libs/launch/sandbox/sandbox.h).
 #pragma once
 
 #include <filesystem>
@@ -11,24 +11,25 @@ namespace mw {
 
 struct FileBounds {
   std::vector<std::filesystem::path> read;   // files, and folders with all that is below them
-  std::vector<std::filesystem::path> write;  // may be read and written
+  std::vector<std::filesystem::path> write;  // files and folders that may be read and written
   // Folders whose plugins may be loaded. Empty: those of any folder that may be read.
   std::vector<std::filesystem::path> plugins;
 };
 
-// From now on the process keeps to them, until its end. It must have no threads yet.
+// Sets the bounds of this process, until its end. The process must have no threads yet.
 void bound_files(FileBounds bounds);
 bool files_are_bounded();
 
-// Whether the place that the path leads to, through all links, lies within the bounds; the file
-// need not be there. True without bounds.
+// Whether the file to which the path leads, through all links, lies within the bounds. The file
+// need not exist. True if the process has no bounds.
 bool may_read(const std::filesystem::path& path);
 bool may_write(const std::filesystem::path& path);
 
-// Throw Error (options, "sandbox.read" and "sandbox.write") with this key if not.
+// Throw Error (options, "sandbox.read" or "sandbox.write"), with this key, if the path may not be
+// read or written.
 void check_may_read(const std::filesystem::path& path, const std::string& key = "");
 void check_may_write(const std::filesystem::path& path, const std::string& key = "");
-// Throws Error (options, "sandbox.plugin" or "sandbox.read").
+// Throws Error (options, "sandbox.plugin" or "sandbox.read") if the plugin may not be loaded.
 void check_may_load(const std::filesystem::path& plugin);
 
 }  // namespace mw

@@ -1,6 +1,6 @@
-// The communicators that a rank needs for the transfers of its programs. Ranks make all of them
-// when a run begins, in the order of connections_of(), since libraries such as NCCL make a
-// communicator by a call that waits until all members make it. Predictions count them, since each
+// Lists the communicators that a rank needs for the transfers of its programs. Ranks make all of
+// them when a run begins, in the order of connections_of(), since a library such as NCCL makes a
+// communicator by a call that waits for all members. Predictions count communicators, since each
 // takes memory.
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace mw {
 
-// The connections of rank `rank`, each once, for all transfers of `programs`, which are programs of
-// its stage. Any two ranks list the connections that they share in one order. So ranks that make
-// their connections one after the other never wait for each other in a circle.
+// The connections of rank `rank` for all transfers of `programs`, which are programs of its stage;
+// each connection once. Any two ranks list the connections that they share in the same order, so
+// that ranks which make their connections one after the other cannot deadlock.
 std::vector<Connection> connections_of(const std::vector<const Program*>& programs, int rank);
 
-// Calls `visit` with each pair of ranks between which a send, a recv or a shift of rank `rank`
-// goes: who sends, who receives.
+// Calls visit(sender, receiver) for each pair of ranks between which `move` of rank `rank`, a send,
+// a recv or a shift, transfers data.
 template <class Visit>
 void for_each_pair(const Program& program, const Move& move, int rank, const Visit& visit) {
   const std::vector<int> ranks = program.ranks_of({move.atoms, move.stages}, rank);

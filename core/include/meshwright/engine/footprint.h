@@ -1,6 +1,7 @@
-// What one instruction does on one rank: storages that it makes and lets go, collectives that it
-// begins, and work. Memory, traffic and prices read it. It and the executor alone switch over all
-// codes; some readers of programs ask for single ones (docs/architecture.md, "Programs").
+// The footprint of an instruction is what it does on one rank: storages allocated and freed,
+// transfers begun, and work. Predictions of memory, traffic and time read footprints. Only the
+// footprint and the executor switch over all instruction codes; some other readers of programs ask
+// for single codes (docs/architecture.md, "Programs").
 #pragma once
 
 #include <cstddef>
@@ -14,47 +15,47 @@
 
 namespace mw {
 
-// Who keeps a storage alive.
+// What keeps a storage alive.
 struct Holder {
   enum class Kind : std::uint8_t {
     slot,
     pending,  // a move between its start and its wait
-    scratch,  // the instruction alone: let go when it ends, if not before
-    step,  // one instruction of the step makes it and another, for whichever microbatch, lets it go
+    scratch,  // one instruction: freed when it ends, if not before
+    step,     // the step: one instruction makes the storage, and a later one frees it
   };
   Kind kind = Kind::slot;
-  int index = 0;  // of slots, pendings; a scratch's number in its instruction
+  int index = 0;  // index of the slot or pending; for scratch, a number within the instruction
   friend auto operator<=>(const Holder&, const Holder&) = default;
 };
 
 struct MemoryEvent {
   enum class Kind : std::uint8_t {
-    make,    // a storage of `bytes`, held by `holder`
-    share,   // `holder` holds what `of` holds; where that is nothing, a storage of its own is made
-    ensure,  // make, unless it holds one
+    make,    // allocates a storage of `bytes`, held by `holder`
+    share,   // `holder` also holds the storage of `of`; if `of` has none, as make
+    ensure,  // as make, if `holder` has no storage yet
     release,
   };
   Kind kind = Kind::make;
   Holder holder, of;
   std::int64_t bytes = 0;
-  Category category = Category::activations;  // or buffers, scratch, or host
+  Category category = Category::activations;  // activations, buffers, scratch or host
 };
 
 // One collective and its sizes.
 struct Transfer {
   Collective op = Collective::all_reduce;
-  RankSet set;  // the ranks that take part; of send and recv the stage axis
-  int ways = 1;
-  std::int64_t wire = 0;     // bytes sent, as booked
+  RankSet set;               // the ranks that take part; for send and recv, the stage axis
+  int ways = 1;              // the number of these ranks
+  std::int64_t wire = 0;     // bytes that the rank sends, as the ledger counts them
   std::int64_t payload = 0;  // bytes of the larger of the rank's two buffers
   const char* phase = "";
-  int times = 1;  // so often, one after the other
+  int times = 1;  // how often the transfer is made, one after the other
 };
-// What it is booked under.
+// The ledger's key for a transfer.
 CommunicationKey key_of(const Transfer& transfer, const Program& program);
 
-// The keys of a program's transfers, numbered as they come: a name is written once for all that are
-// booked under it.
+// Numbers the ledger keys of a program's transfers, in the order in which they are asked for, so
+// that the strings of each key are made once.
 class TransferKeys {
  public:
   explicit TransferKeys(const Program& program) : program_(program) {}
@@ -74,66 +75,66 @@ class TransferKeys {
   std::vector<CommunicationKey> keys_;
 };
 
-// Local work: a roofline's terms.
+// The terms of the roofline of an instruction's local work.
 struct LocalWork {
-  int gemms = 0, calls = 0;  // kernels of matrices, and others
-  double flops = 0;  // executed: at the rate of matrices if there are any, else of elementwise work
-  double bytes = 0;  // read and written in the rank's memory
-  double host = 0;   // bytes in host memory
-  double link = 0;   // copied between the two while the rank waits
-  double one_memory =
-      0;  // read and written where both are one memory, and a HostCopy is made there
+  int gemms = 0, calls = 0;  // calls of matrix kernels, and of other kernels
+  double flops = 0;          // executed FLOPs, at the rate of matrix products if gemms > 0
+  double bytes = 0;          // bytes read and written in the rank's memory
+  double host = 0;           // bytes read and written in host memory
+  double link = 0;           // bytes copied between the two memories while the rank waits
+  // Bytes that a HostCopy reads and writes on a device that shares its memory with the host.
+  double one_memory = 0;
 };
 
-// A copy between the rank's device and host memory that goes on beside what it computes: one way
-// after what went that way before, and after all that the rank has computed by then.
+// An asynchronous copy between the rank's device and host memory. It begins after all that the rank
+// has computed so far, and after earlier copies in the same direction.
 struct HostCopy {
   std::int64_t bytes = 0;  // 0: there is none
-  // To host memory: once the copy that left before is awaited, unless both ends last.
+  // Whether the copy goes to host memory. It then begins once the copy that left before was
+  // awaited, unless both slots are persistent.
   bool leaves = false;
-  // On the device, awaited by whoever comes to its storage; but a transfer between slots that last
-  // follows a copy of what it reads, and no one else waits.
+  // The slot on the device. An instruction that uses its storage waits for the copy; but a transfer
+  // between persistent slots is queued behind a copy of what it reads, and the rank does not wait.
   int device = -1;
-  int host = -1;  // slot: what leaves is there before it comes back
+  int host = -1;  // the slot in host memory: a copy to it ends before a copy from it begins
 };
 
-// In this order: what it awaits, its work, its copy, what it begins.
+// What one instruction does on one rank, in this order: it waits, works, copies, begins transfers.
 struct Footprint {
-  std::vector<MemoryEvent> memory;  // in order; Instruction::release comes after
-  int awaits = -1;                  // a pending
+  std::vector<MemoryEvent> memory;  // in order, before the releases of Instruction::release
+  int awaits = -1;                  // the pending that it waits for; -1: none
   std::vector<LocalWork> work;
-  // Where the host itself does the work, in its own order and beside what the device computes: the
-  // slot in host memory that it reads, whose copies it awaits. -1: it does not.
+  // The slot in host memory that the host's own work reads, and for whose copies it waits; such
+  // work runs in order on the host, beside what the device computes. -1: the device does the work.
   int on_host = -1;
   HostCopy host_copy;
   std::vector<Transfer> transfers;
-  int begins = -1;  // the pending that `transfers` fly under; -1: each is awaited at once
-  bool between_stages =
-      false;             // the transfers are a send or a receive, whose times two clocks decide
-  bool measured = true;  // of ops' scratch: none was estimated (engine/scratch.h)
-  std::int64_t estimated = 0;  // bytes of it, at most, that are an estimate
-  double executed() const;     // floating-point operations
+  int begins = -1;  // the pending under which `transfers` run; -1: each is awaited at once
+  // Whether the transfers are a send or a receive: then two stages' clocks decide their times.
+  bool between_stages = false;
+  bool measured = true;        // whether no scratch of ops is an estimate (engine/scratch.h)
+  std::int64_t estimated = 0;  // the most bytes of scratch that are an estimate
+  double executed() const;     // floating-point operations of all `work`
 };
 
-// What a reader asks for: parts of a footprint, of which it pays for no others.
+// The parts of a footprint that a reader wants; others are not computed.
 enum class Asks : std::uint8_t {
   memory = 1,
-  scratch =
-      2,     // what an op's kernels take while they run, which may be tried on this machine first
-  work = 4,  // work, copies, transfers, and what they fly under
+  scratch = 2,  // scratch of the op's kernels, which may be measured on this machine first
+  work = 4,     // work, host copies, transfers, and the pendings
 };
 constexpr Asks operator|(Asks a, Asks b) {
   return static_cast<Asks>(static_cast<int>(a) | static_cast<int>(b));
 }
 
-// What the instruction does on the rank. A ring has what all its steps do, one after the other;
-// what runs beside what is in the footprints of its steps (engine/program_facts.h).
+// The footprint of an instruction on the rank. For a ring, all its steps one after the other; the
+// footprints of ring_steps() (engine/program_facts.h) say which work and transfers overlap.
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
-// The same into `made`, whatever was in it, for readers of many: lists are allocated once.
+// As above, but overwrites `made`, whose lists keep their storage from call to call.
 void footprint(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made);
 
-// Whether such an instruction never begins a transfer: most are of a code that does not, and who
-// only asks for transfers may pass them over.
+// Whether an instruction begins no transfer, by its code alone: a quick test for readers that only
+// look for transfers.
 bool sends_nothing(const Instruction& instruction);
 
 }  // namespace mw

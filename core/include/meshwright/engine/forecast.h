@@ -1,5 +1,5 @@
-// What one rank is predicted to hold, to send and to compute in a step: its program's timeline
-// walked with the rank's sizes, storage by storage, as the executor allocates and releases them.
+// Predicts a rank's memory in a step, and the times of schedules' works: walks the program's
+// timeline with the rank's sizes, storage by storage, as the executor allocates and frees them.
 #pragma once
 
 #include <array>
@@ -17,15 +17,15 @@
 
 namespace mw {
 
-// Parameters, gradients and optimizer state are constant; activations, buffers and scratch come and
-// go, and here is their highest (and of host memory, with what is constant there). `peak`: the
-// highest of the sum, at most the sum of the categories.
+// Predicted memory of a rank in a step, in bytes. `bytes` has the peak of each category: the
+// constant bytes of parameters, gradients and optimizer state, and the highest of activations,
+// buffers, scratch and host memory. `peak`: the highest sum, at most the sum of these peaks.
 struct MemoryForecast {
   std::array<std::int64_t, category_count> bytes{};
   std::int64_t peak = 0;
-  std::int64_t peak_without_scratch = 0;  // of the sum of all but scratch
-  bool measured = true;  // of kernels' scratch: all of it was tried on this machine, none estimated
-  std::int64_t estimated = 0;  // bytes of it that are an estimate, at most at a time
+  std::int64_t peak_without_scratch = 0;  // the highest sum of all categories but scratch
+  bool measured = true;        // whether no kernel's scratch is an estimate (engine/scratch.h)
+  std::int64_t estimated = 0;  // the most bytes of scratch at a time that are an estimate
 
   std::int64_t operator[](Category category) const {
     return bytes[static_cast<std::size_t>(category)];
@@ -33,7 +33,7 @@ struct MemoryForecast {
   std::int64_t& operator[](Category category) { return bytes[static_cast<std::size_t>(category)]; }
 };
 
-// The higher of each.
+// The higher of the two forecasts, number by number.
 MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b);
 
 MemoryForecast forecast_memory(const RankView& rank);
@@ -44,70 +44,70 @@ std::int64_t highest_peak(std::span<const Program> stages, const DeviceScratch* 
 // Bytes that one microbatch holds after these segments have run one after the other.
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);
 
-// Predicted memory of one rank in one run of its program's timeline: bytes of what comes and goes,
-// beside what lasts: while a segment runs, at most (each category by itself, and their sum with
-// scratch, which may be less than theirs), and after it.
+// Predicted bytes of one rank in one segment run of its timeline, without the constant categories:
+// the highest during the run (of each category by itself; `sum`: the highest sum with scratch,
+// which may be less than the sum of the peaks), and what is left after the run.
 struct MemoryOfRun {
   std::int64_t activations = 0, buffers = 0, sum = 0;
   std::int64_t activations_after = 0, buffers_after = 0;
 };
 
 struct MemoryTimeline {
-  MemoryForecast lasting;            // parameters, gradients, optimizer; the rest is 0
+  MemoryForecast lasting;            // constant parameters, gradients, optimizer; the rest is 0
   std::vector<MemoryOfRun> moments;  // one for each entry of Program::timeline
 };
 
-// The highest `sum` beside what lasts is forecast_memory()'s peak, unless memory is highest before
-// the first run.
+// The highest `sum` plus the lasting bytes is forecast_memory()'s peak, unless memory is highest
+// before the first run.
 MemoryTimeline memory_timeline(const RankView& rank);
 
-// What the rank holds after each instruction of its step, by category: run by run of the timeline,
-// each run's in the order of its segment's code. Scratch that an instruction lets go of is in none.
+// The bytes that the rank holds after each instruction of its step, by category. The order is that
+// of the timeline's runs, and of the code of each run's segment. Scratch is freed by then.
 std::vector<std::array<std::int64_t, category_count>> memory_after_each(const RankView& rank);
 
-// What a microbatch holds between two of its segments: who holds which storage.
+// The storages that a microbatch holds between two of its segments, and their holders.
 struct LiveSet {
   struct Storage {
     std::int64_t bytes = 0;
-    int users = 0;
+    int users = 0;  // holders of the storage; 0: it is freed
     Category category = Category::activations;
   };
   std::vector<Storage> storages;
-  std::vector<int> slots;                      // -1: none
-  std::vector<std::pair<Holder, int>> others;  // that are no slots: few at a time
+  std::vector<int> slots;                      // index of each slot's storage; -1: none
+  std::vector<std::pair<Holder, int>> others;  // storages of other holders: few at a time
 };
 
-// Bytes beside what lay there before.
+// Bytes by category, relative to those at the start of a segment.
 struct Level {
   std::int64_t activations = 0, buffers = 0, scratch = 0, host = 0;
 };
 struct Effect {
   Level after, highest;
-  std::int64_t highest_sum = 0;              // of activations, buffers and scratch
-  std::int64_t highest_without_scratch = 0;  // of activations and buffers
-  bool measured = true;           // every op's scratch was tried on this machine, none estimated
-  std::int64_t estimated = 0;     // the most of an op that was estimated
-  std::vector<int> histories;     // what is there then, of each lane's microbatch
-  int step = 0;                   // and of the step
-  std::vector<Level> after_each;  // instruction, where it was asked for
+  std::int64_t highest_sum = 0;              // highest sum of activations, buffers and scratch
+  std::int64_t highest_without_scratch = 0;  // highest sum of activations and buffers
+  bool measured = true;           // whether no op's scratch is an estimate (engine/scratch.h)
+  std::int64_t estimated = 0;     // the most estimated bytes of scratch of one op
+  std::vector<int> histories;     // number of the LiveSet of each microbatch afterwards
+  int step = 0;                   // number of the set of shared storages left afterwards
+  std::vector<Level> after_each;  // the level after each instruction, if asked for
 };
 
-// Runs `segment`, which is no braid, with what the microbatch holds, which it brings up to date.
-// `histories` and `step` are left alone. Without `highest`, only what it leaves is worked out.
-// `each`: after_each too.
+// Walks `segment`, which must be no braid, from the storages `held` of its microbatch, and updates
+// `held`. Does not set `histories` and `step`. `highest`: whether to compute peaks, not only what
+// is left. `each`: whether to fill `after_each`.
 Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest = true,
             bool each = false);
 
-// How long each virtual stage's works take, for schedules: seconds on a nominal device of 1e12
-// operations a second (20 in the time of one byte of memory traffic), from its ops' own costs. They
-// are right in proportion, which is all that a schedule needs, and the same on every machine, so
-// that a plan is.
+// How long the works of each virtual stage take, for schedules, by the declared costs of its ops:
+// seconds on a nominal device of 1e12 operations per second and 20 operations per byte of memory
+// traffic. A schedule needs only the proportions of these times. They are the same on every
+// machine, so that a plan is too.
 std::vector<WorkTimes> work_times(const std::vector<Program>& programs);
-// The same of one stage whose backward is whole: what it would be in parts.
+// The times of one stage whose program has a whole backward, as if it were split into I and W.
 WorkTimes work_times(const RankView& rank, const Segment& forward, const Segment& backward);
 
-// Bytes of activations and buffers that a forward and a dgrad leave on the first rank of the stage.
-// `programs` are those that build() made.
+// Bytes of activations and buffers that a forward and a dgrad leave on the first rank of the stage,
+// for each virtual stage. `programs`: as the planner builds them, before any pass.
 std::vector<WorkBytes> work_bytes(const std::vector<Program>& programs);
 
 }  // namespace mw

@@ -31,7 +31,7 @@ constexpr std::uint64_t finalise64(std::uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
-// What SplitMix64 yields from the state `x`.
+// The output of SplitMix64 for the state `x`.
 constexpr std::uint64_t mix64(std::uint64_t x) {
   return finalise64(x + 0x9e3779b97f4a7c15u);
 }

@@ -1,6 +1,7 @@
-// The wish to stop, set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 and polled by whoever runs long:
-// training stops after the current step. A second signal kills the process at once, but for
-// SIGUSR1, the first one that is not SIGINT again within a second, and the first after SIGUSR1.
+// The stop request: SIGINT, SIGTERM, SIGHUP and SIGUSR1 set it, and long computations poll it.
+// Training then stops after the current step. A second signal kills the process at once. Exceptions
+// are SIGUSR1, the first other signal after SIGUSR1, and a repetition of the same signal (other
+// than SIGINT) within a second.
 #pragma once
 
 #include <atomic>
@@ -13,11 +14,12 @@ bool stop_requested();
 const std::atomic<bool>* stop_flag();  // true from the first request on
 void request_stop();                   // async-signal-safe
 void forget_stop_request();            // for tests and the prompt of the REPL
-// "SIGINT", the signal of the first request; empty if it was none.
+// The signal that made the first request, as "SIGINT"; empty if no signal did.
 const char* stop_signal();
 
-// What the first signal is answered with on standard error, until the end of the scope: what then
-// comes to its end. A literal; empty: nothing, as another process says it.
+// The message that the first signal prints on standard error, while an OnStopSay lives: it says
+// what still comes to its end. A string literal; empty: nothing is printed, because another process
+// prints it.
 class OnStopSay {
  public:
   explicit OnStopSay(const char* words);
@@ -31,21 +33,19 @@ class OnStopSay {
 inline constexpr const char* stop_words = "stopping; once more stops at once";
 inline constexpr const char* stop_after_step = "stopping after this step; once more stops at once";
 
-// Installs the handlers. SIGHUP is left alone where it was ignored (nohup). SIGPIPE no
-// longer ends the process: a write to a pipe without a reader fails with an error,
-// and a run goes on.
+// Installs the signal handlers. SIGHUP stays ignored if it was (nohup). SIGPIPE no longer ends the
+// process: a write to a pipe without a reader fails with an error, and a run continues.
 void stop_on_signals();
 
 constexpr int exit_interrupted = 130;
-// The exit code of a process that ends by the error: exit_interrupted where the user wished the
-// end ("run.stopped"), else what the error stands for.
+// The exit code of a process that ends because of `error`: exit_interrupted if the user stopped it
+// ("run.stopped"), else Error::exit_code().
 int exit_code_ending_by(const Error& error);
-// Whether it is the wish to stop, or says that a script's function did not return in time. Whoever
-// tries something and does without what fails throws such an error on: it is not about what was
-// tried.
+// Whether the error is a stop request, or says that a script's function did not return in time.
+// Code that tries several alternatives and skips those that fail must rethrow such an error.
 bool ends_all(const Error& error);
 
-// Thrown by what gave up because of the wish to stop, where no step will come to an end.
+// Thrown by a computation that gives up because of a stop request, outside of training steps.
 class Stopped : public Error {
  public:
   explicit Stopped(std::string what, std::string hint = "")

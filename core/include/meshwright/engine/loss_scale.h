@@ -1,7 +1,7 @@
 // Loss scaling: backward starts from a factor instead of 1, so that small gradients do not vanish
-// in fp16; the norm and the update divide it out again (Micikevicius et al. 2018, section 3.2). A
-// step whose norm is not finite is left out on all ranks:
-// parameters, states and the optimizer's count of steps stay.
+// in fp16; the norm and the update divide it out again (Micikevicius et al. 2018, section 3.2). If
+// the norm is not finite, all ranks leave the update out: parameters, optimizer state and the
+// optimizer's count of steps stay as they are.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace mw {
 
-// How the factor goes on. Immutable; all ranks share one and call it alike,
-// so that all have one factor.
+// A policy for the loss scale (the factor). It is immutable and shared by all ranks, which make the
+// same calls, so that they have the same factor.
 class LossScale {
  public:
   virtual ~LossScale() = default;
@@ -22,28 +22,30 @@ class LossScale {
                       std::int64_t good) const = 0;
 };
 
-// What a factor goes on from.
+// The state of a LossScaler, which checkpoints keep.
 struct LossScalerState {
   double scale = 1;
-  bool overflowed = false, begun = false;  // the last step did; there was one
+  // Whether the last step overflowed, and whether there was a step yet.
+  bool overflowed = false, begun = false;
+  // Steps in a row without overflow since the scale last changed, and updates left out so far.
   std::int64_t good = 0, left_out = 0;
 };
 
-// One rank's factor from step to step.
+// The loss scale of one rank, from step to step.
 class LossScaler {
  public:
   // Without a policy the factor is 1, and no step is left out.
   explicit LossScaler(std::shared_ptr<const LossScale> policy);
-  // Begins a step. True if what the gradients of the step before left behind (a hook's errors) must
-  // be dropped, since they overflowed or had another factor.
+  // Begins a step. Returns true if state that depends on the last step's gradients (the error
+  // feedback of a reduction hook) must be dropped, because they overflowed or had another scale.
   bool begin(std::int64_t step);
-  // After the norm of all gradients, still times the factor, is known. Returns the true one.
+  // Ends a step, given the norm of all gradients, still scaled. Returns the unscaled norm.
   double end(double scaled_norm);
   double scale() const { return state_.scale; }
   bool active() const { return policy_ != nullptr; }
-  bool overflowed() const { return state_.overflowed; }      // this step is left out
-  std::int64_t left_out() const { return state_.left_out; }  // steps so far
-  // Between two steps.
+  bool overflowed() const { return state_.overflowed; }      // this step's update is left out
+  std::int64_t left_out() const { return state_.left_out; }  // updates left out so far
+  // To be called between two steps.
   const LossScalerState& state() const { return state_; }
   void go_on_from(const LossScalerState& state) { state_ = state; }
 

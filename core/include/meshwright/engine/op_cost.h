@@ -1,4 +1,4 @@
-// What an op costs, by what it declares and by what can be seen from its shapes.
+// The cost of an op, from what the op declares and from its shapes.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace mw {
 
-// One number of a declared cost. `most`: the sums of a plan cannot hold more.
+// One number of a declared cost, and the largest value that the sums of a plan can hold.
 struct Amount {
   const char* name;
   double value, most;
@@ -17,11 +17,12 @@ struct Amount {
   Amount(const char* n, std::int64_t v) : Amount(n, static_cast<double>(v)) { most = 0x1p60; }
 };
 
-// Throws Error unless each is a number from 0 to its most. `whose`: "layers.0.mine (mine)".
+// Throws Error unless each amount is in [0, most]. `whose`: the op for the message, as
+// "layers.0.mine (mine)".
 void check_amounts(const std::string& whose, std::initializer_list<Amount> amounts);
 
-// OpType::cost of the piece. Where that declares no FLOPs of a matrix product or an attention, they
-// are counted from the shapes: of an attention as if each query saw all keys.
+// OpType::cost of a piece. If a matrix product or an attention declares no FLOPs, they are counted
+// from its shapes; for an attention, as if each query saw all keys.
 Cost cost_of(const Op& op, Piece piece, const LocalDims& dims, int element);
 
 }  // namespace mw

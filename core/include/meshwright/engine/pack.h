@@ -1,12 +1,12 @@
-// Values as bytes and back, for processes of one build to tell each other what they know. A class
-// says its members once, for both ways:
+// Serialises values for messages between processes of one build. A class lists its members once,
+// for packing and unpacking:
 //
 //   template <class Pack>
 //   void members(Pack& pack, Problem& problem) {
 //     pack(problem.stage, problem.code, …);
 //   }
 //
-// Numbers keep their bits. Not for files: there is no version in it.
+// Numbers keep their bits. The format has no version, so it is not for files.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ class Packer {
     if constexpr (packs_as_bits<T>) {
       bits(&value, sizeof value);
     } else {
-      members(*this, const_cast<T&>(value));  // which reads it
+      members(*this, const_cast<T&>(value));  // only reads `value`
     }
   }
   void put(const std::string& text) {
@@ -86,8 +86,8 @@ class Packer {
   std::string bytes_;
 };
 
-// Throws Error (run, "process.message") where the bytes are too few for what is asked, or none of
-// its values.
+// Reads values that a Packer wrote. Throws Error (run, "process.message") if the bytes are too few,
+// or hold a Stage that does not exist.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : bytes_(bytes) {}
@@ -115,7 +115,7 @@ class Unpacker {
 
   template <class T>
   void get(T& value) {
-    if constexpr (std::is_same_v<T, bool>) {  // other bits than those of 0 and 1 are no bool
+    if constexpr (std::is_same_v<T, bool>) {  // a byte other than 0 and 1 is no valid bool
       value = bits(1).front() != 0;
     } else if constexpr (packs_as_bits<T>) {
       std::memcpy(&value, bits(sizeof value).data(), sizeof value);

@@ -1,5 +1,5 @@
-// Calls into code of plugins: whatever it throws becomes an Error that names the plugin and where
-// the script has it.
+// Calls code of plugins, and turns whatever it throws into an Error that names the plugin and its
+// place in the script.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,24 +13,25 @@
 
 namespace mw {
 
-// A plugin that is called, as messages name it.
+// The name and the place of a plugin that is called, for messages.
 struct Speaker {
-  std::string plugin;  // "tp"; empty: nobody
-  std::string place;   // "plan[2]"; may be empty
+  std::string plugin;  // name of the plugin, "tp"; empty: none
+  std::string place;   // key of the entry in the script, "plan[2]"; may be empty
 };
 
-// The problem as the speaker's. Its key, the name of an option or empty, becomes a path from the
-// experiment; its message gets that path in front, or the speaker's place and name, unless it
-// begins with either itself: "tp(3) cannot …".
+// Attributes a plugin's problem to the plugin. Its key (the name of an option, or empty) becomes a
+// path from the experiment. Its message gets the path in front, or the plugin's place and name,
+// unless the message already begins with the name or the place: "tp(3) cannot …".
 Problem attributed(const Speaker& speaker, Problem problem);
 
-// What is being thrown, for people: an exception's text, a text, "the integer 5", a type's name. To
-// be called in a handler.
+// Describes the exception that is being handled: its text, "the integer 5", or the name of its
+// type. To be called in a catch block.
 std::string thrown_text();
 
-// In a handler of what a plugin threw while it `did` ("edited the plan"): throws an Error of this
-// stage instead. An Error keeps its stage, code and words, attributed; thrown on as they are: those
-// of a script, which say their own line, and in a run (`stage`) all of them.
+// Rethrows the exception that a plugin threw while it `did` something ("edited the plan") as an
+// Error of `stage`; to be called in a catch block. An Error keeps its stage, code and words, but is
+// attributed to the plugin. Errors of a script, which have their own line, are rethrown unchanged,
+// and so is every Error if `stage` is Stage::run or the user has asked to stop.
 [[noreturn]] void throw_named(const Speaker& speaker, const char* did, Stage stage = Stage::plan);
 
 template <class Body>
@@ -42,21 +43,22 @@ auto call_plugin(const Speaker& speaker, const char* did, Body&& body, Stage sta
   }
 }
 
-// A table such as { kind = "llama", layers = 2 }, as mw.llama { layers = 2 } makes it, read: what
-// it names, and its options checked.
+// What a script's table such as mw.llama { layers = 2 } names: the registration, and the checked
+// options.
 struct Chosen {
   const Registration* registration = nullptr;
   Values values;
-  Speaker speaker;  // for messages about it
+  Speaker speaker;  // for messages
 };
 
-// Nothing, and problems, if it names nothing of the kind or its options will not do. `hint`: what
-// to write instead; empty: the kind's constructors.
+// Reads a table that names a registration of `kind`. Returns nothing, and adds problems, if the
+// name is unknown or the options are invalid. `hint`: what to write instead; empty: the kind's
+// constructors.
 std::optional<Chosen> choose(Kind kind, const Json& table, const std::string& path,
                              const std::shared_ptr<const ScriptReach>& reach,
                              const std::string& hint, Problems& problems);
 
-// As a plugin makes it; null, and problems, if its constructor throws.
+// Makes the object that `chosen` names. Returns null, and adds problems, if its constructor throws.
 template <class Thing, class... Context>
 std::shared_ptr<Thing> make_chosen(const Chosen& chosen, Problems& problems,
                                    const Context&... context) {
@@ -75,7 +77,7 @@ std::shared_ptr<Thing> make_chosen(const Chosen& chosen, Problems& problems,
   return nullptr;
 }
 
-// As a plugin makes it of its options' defaults, where no script says more than its name.
+// Makes an object with the defaults of all its options.
 template <class Thing>
 std::shared_ptr<Thing> make_by_default(const Registration& registration) {
   return call_plugin(
@@ -89,10 +91,11 @@ std::shared_ptr<Thing> make_by_default(const Registration& registration) {
       Stage::options);
 }
 
-// How a script writes what is there of a kind, for hints.
+// A hint that lists the registered names of a kind, and how a script writes them.
 std::string how_to_make(const Catalog& catalog, Kind kind);
 
-// What scripts have as a function of `mw`: "llama", "microbatch.fit"; empty: nothing of this kind.
+// The function of `mw` that makes such an object in a script: "llama", "microbatch.fit". Empty: the
+// kind has no such functions.
 std::string constructor_of(Kind kind, const std::string& name);
 
 }  // namespace mw

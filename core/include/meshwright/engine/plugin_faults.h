@@ -1,5 +1,6 @@
 // Keeps errors that plugins threw while the program only tried them, so that a command can report
-// them: a strategy that is only tried is left out by a refusal and by a fault alike.
+// them. A strategy that is only tried is left out after a refusal and after a fault, and the user
+// would not hear of the fault otherwise.
 #pragma once
 
 #include <string>
@@ -14,10 +15,10 @@ namespace mw {
 void keep_plugin_fault(const std::string& plugin, const std::string& did,
                        const std::string& message);
 
-// The messages of all faults since the last call. Faults that `said` reports already are left out.
+// Returns the messages of all faults since the last call, except those that `said` reports already.
 std::vector<std::string> take_plugin_faults(const std::vector<Problem>& said = {});
 
-// A note for users about such a fault.
+// A note for users about a fault of a plugin that was only tried.
 std::string tried_and_broke(const std::string& message);
 
 }  // namespace mw

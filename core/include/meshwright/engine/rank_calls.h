@@ -1,4 +1,4 @@
-// The last collectives of a rank, whatever carries them: what a run that failed says of each rank.
+// Records the last collectives of each rank, so that a failed run can say where each rank was.
 #pragma once
 
 #include <array>
@@ -14,27 +14,27 @@
 
 namespace mw::comm {
 
-// Written by the rank's own thread, read by any.
+// The record of one rank. The rank's own thread writes it, any thread may read it.
 class RankCalls {
  public:
   explicit RankCalls(int rank) : rank_(rank) {}
 
   // The record of the rank whose thread this is; null on other threads.
   static RankCalls* current();
-  // A thread of this rank, from now on.
+  // Makes this record the current() one of the calling thread.
   void take_thread();
 
   // A collective begins; returns its number.
   std::int64_t begun(const std::string& axis, const char* op, const Purpose& purpose);
-  void waits(std::int64_t call);  // for it to end
-  void done(std::int64_t call);   // it has
-  void ends(bool failed);         // the rank itself
+  void waits(std::int64_t call);  // the rank waits for the collective to end
+  void done(std::int64_t call);   // the collective has ended
+  void ends(bool failed);         // the rank has ended
 
-  // The rank calls what `what` names, of a plugin. The call may take so many seconds, without those
-  // in which the rank waits for others.
+  // The rank begins a call of a plugin, which `what` names. The call may take `seconds`, not
+  // counting the time in which the rank waits for other ranks.
   void enters(std::string what, double seconds);
   void leaves();  // the call has returned
-  // Says that what the rank is in has not returned within its seconds; empty: it has time left.
+  // A message that the plugin's call has not returned within its seconds; empty: it has time left.
   std::string overdue() const;
 
   bool ended() const;
@@ -42,7 +42,7 @@ class RankCalls {
   RankPlace place() const;
 
  private:
-  // More are hardly under way at a time; what a place held before is reused without allocating.
+  // Collectives that the record holds, in a ring buffer: more are hardly under way at a time.
   static constexpr std::size_t kept = 64;
   RankPlace::Call& at(std::int64_t call) { return calls_[static_cast<std::size_t>(call) % kept]; }
 
@@ -50,22 +50,23 @@ class RankCalls {
   mutable std::mutex lock_;
   std::array<RankPlace::Call, kept> calls_;
   std::int64_t begun_ = 0, done_ = 0;
-  std::int64_t last_ = -1, waits_ = -1;  // numbers; -1: none
-  double since_ = 0;                     // seconds_now(), of either
-  RankPlace::Call last_call_;            // kept, as its place may be taken again
+  std::int64_t last_ = -1, waits_ = -1;  // number of the last and the awaited collective; -1: none
+  double since_ = 0;                     // seconds_now() when last_ ended or waits_ was begun
+  RankPlace::Call last_call_;            // copy of last_, whose place in calls_ may be reused
   std::string inside_;                   // the plugin's call that runs; empty: none
-  double limit_ = 0, entered_ = 0;       // its seconds, and since when
+  double limit_ = 0, entered_ = 0;       // the seconds that this call may take, and its start
   bool ended_ = false, failed_ = false;
 };
 
-// The records of ranks that are threads of this process, and how they stood when the first failed.
+// The records of ranks that are threads of this process, and the places of these ranks when the
+// first one failed.
 class RankRecords {
  public:
   explicit RankRecords(const std::vector<int>& ranks);
   RankCalls& of(std::size_t place) { return *calls_[place]; }
   // Keeps the places as they are now, unless it has done so before.
   void keep();
-  // What was kept; of ranks that all went well, nothing.
+  // The places that keep() has kept; empty if no rank failed.
   const std::vector<RankPlace>& kept() const { return kept_; }
   // The first rank that is overdue, and what its overdue() says; -1: none is.
   std::pair<int, std::string> overdue() const;
@@ -78,10 +79,10 @@ class RankRecords {
   std::vector<RankPlace> kept_;
 };
 
-// A table of them for people: a line a rank, or, of more than 16 ranks, a line for those that were
-// at the same place.
+// A table of ranks' places for people, one line per rank; with more than 16 ranks, one line for
+// ranks at the same place.
 std::string table_of(const std::vector<RankPlace>& places);
-// One of its lines: "412 collectives done, the last all-reduce on dp (gradients); waits 5.0 s in
+// One place as text: "412 collectives done, the last all-reduce on dp (gradients); waits 5.0 s in
 // …".
 std::string text_of(const RankPlace& place);
 

@@ -1,5 +1,5 @@
-// A program as one rank sees it: the sizes of its slots, its shards, and the steps and bytes of
-// moves, which core/src/run/redistribute.cpp carries out.
+// The sizes of a program on one rank: bytes of slots, shards of buckets, costs of ops, and the
+// local steps and bytes of moves, which core/src/run/redistribute.cpp carries out.
 #pragma once
 
 #include <array>
@@ -20,59 +20,62 @@
 
 namespace mw {
 
-// A tensor in pieces along a dim, one after the other in a flat buffer.
+// The pieces of a tensor along one dim, as they lie one after the other in a flat buffer.
 struct Pieces {
-  std::vector<std::int64_t> shape;  // of the tensor
-  std::int64_t dim = 0;
-  std::vector<std::int64_t> sizes = {1};  // of each along the dim
-  std::int64_t width = 0;                 // in the buffer, with zeros at its end; 0: its size
+  std::vector<std::int64_t> shape;        // shape of the tensor
+  std::int64_t dim = 0;                   // the dim along which it is cut, as an index into `shape`
+  std::vector<std::int64_t> sizes = {1};  // size of each piece along `dim`
+  // The size of every piece in the buffer along `dim`, filled up with zeros; 0: no padding.
+  std::int64_t width = 0;
 
-  std::vector<std::int64_t> slab(std::size_t piece) const;  // its shape in the buffer
-  std::vector<std::int64_t> splits() const;                 // elements of each in the buffer
-  std::int64_t elements() const;                            // of the buffer
-  bool pads() const;
-  bool lies() const;  // the tensor is the buffer's first part as it is
+  std::vector<std::int64_t> slab(std::size_t piece) const;  // shape of a piece in the buffer
+  std::vector<std::int64_t> splits() const;                 // elements of each piece in the buffer
+  std::int64_t elements() const;                            // elements of the buffer
+  bool pads() const;                                        // whether any piece has padding
+  bool lies() const;  // whether the tensor's storage is the first part of the buffer, uncopied
 };
-// In one piece.
+// A tensor as one piece.
 Pieces whole(std::vector<std::int64_t> shape);
 
+// How one rank carries out a move: it packs what it sends, communicates, and joins what arrived.
 struct MoveSteps {
-  std::int64_t index = 0;  // of the rank in the group
+  std::int64_t index = 0;  // index of the rank in the group
   Pieces sent, arrived;
-  bool packs = false;     // what is sent is copied to a buffer; else it is the tensor itself
-  bool receives = false;  // into a buffer of its own; else over what is sent, or nothing
-  bool joins = false;     // the result is a copy; else (the first part of) what arrived
+  bool packs = false;     // whether the tensor is copied to a buffer before it is sent
+  bool receives = false;  // whether it receives into a new buffer, not over what it sends
+  bool joins = false;     // whether the result is a copy of what arrived, not a part of that buffer
 
-  // Elements that are allocated until the move is awaited, and then for the result.
+  // Elements allocated by start and alive until the wait, and elements allocated by the wait for
+  // the result.
   std::int64_t held() const {
     return (packs ? sent.elements() : 0) + (receives ? arrived.elements() : 0);
   }
   std::int64_t joined() const;
 };
 
-// The steps of a move of a tensor of these dims that has this shape on the rank at `at`. `size`:
-// a dim's global size.
+// The steps of a move on the rank at `at`. `dims`, `shape`: of the tensor on that rank before the
+// move. `size`: returns a dim's global size.
 MoveSteps move_steps(const Move& move, const Dims& dims, const std::vector<std::int64_t>& shape,
                      const Layout& from, const Layout& to, const Mesh& mesh, const Coordinates& at,
                      const std::function<std::int64_t(Dim)>& size);
 
-// A move on one rank, in bytes.
+// The sizes of a move on one rank, in bytes.
 struct MoveSize {
   std::int64_t wire = 0;          // sent, as Communicator posts it; 0 for local moves
-  std::int64_t payload = 0;       // of the collective's larger buffer on this rank
+  std::int64_t payload = 0;       // size of the collective's larger buffer on this rank
   std::int64_t held = 0;          // allocated by start and alive until the wait
   std::int64_t finish = 0;        // allocated by the wait while `held` is still alive
-  std::int64_t result = 0;        // of the storage that the output keeps
-  std::int64_t copied = 0;        // by local packing and joining
+  std::int64_t result = 0;        // size of the storage that the output keeps
+  std::int64_t copied = 0;        // copied by local packing and joining
   bool output_is_source = false;  // the output is the input's own storage
   bool output_is_held = false;    // the output is what start allocated: the wait copies nothing
 };
 
-// What a slot takes of a microbatch's data on one rank.
+// The part of a microbatch's data that a data slot holds on one rank.
 struct DataCut {
-  Range rows;                  // of the microbatch's
-  std::vector<Range> columns;  // of all, as they lie
-  bool copies = false;         // else it is a view of the rows that are read
+  Range rows;                  // rows of the microbatch
+  std::vector<Range> columns;  // ranges of each row, in the order in which they lie
+  bool copies = false;         // whether the slot is a copy, not a view, of the rows that are read
   bool of_rows(const Range& other) const {
     return rows.offset == other.offset && rows.size == other.size;
   }
@@ -81,8 +84,8 @@ struct DataCut {
 class RankView {
  public:
   // Keeps a reference to the program. `batch`: the sequences of a microbatch over all ranks; 0: as
-  // many as the graph has. `scratch`: says what kernels allocate on a device, and outlives this;
-  // null: the kernels are this machine's.
+  // many as the graph has. `scratch`: the scratch of kernels on another device, which must outlive
+  // this view; null: kernels run on this machine's CPU.
   RankView(const Program& program, Coordinates at, std::int64_t batch = 0,
            const DeviceScratch* scratch = nullptr);
 
@@ -94,38 +97,39 @@ class RankView {
     if (bytes_[slot] < 0) size_slot(slot);
     return bytes_[slot];
   }
-  // `part`: of an op that is computed in several (Instruction::part).
+  // The op's local dims and its cost. `part`: which ring step or slice of the op
+  // (Instruction::part).
   const LocalDims& dims(int op, int part = 0) const;
   const Cost& cost(int op, Piece piece, int part = 0) const;
-  // Bytes that a piece's kernel takes for itself where this machine or the device computes it. Of
-  // several ring steps: of the one that takes most.
+  // The scratch of a piece's kernel, on this machine or on the device. With `ring_alike`, of the
+  // largest of these ring steps.
   Scratch workspace(int op, Piece piece, int part = 0, int ring_alike = 0) const;
-  // Bytes of a slot that the instruction reads or writes: where its op is computed in slices, those
-  // of its slice's part.
+  // Bytes of a slot that the instruction reads or writes; if its op is computed in slices, the
+  // bytes of its slice.
   std::int64_t bytes_of_slice(const Instruction& i, int slot) const;
-  // Bytes that an executor copies of a slice's operands: parts of what is no parameter, and zeros
-  // for an additive operand that counts in the first slice alone.
+  // Bytes that the executor copies of a slice's operands: parts of operands that are no parameters,
+  // and zeros for an additive operand in all slices but the first.
   std::int64_t copied_operands(const Instruction& i) const;
-  // One of the ops that cost the same (LikeOps): what is known of it holds for all.
+  // The representative of all ops that cost the same as `op` (LikeOps).
   int like(int op) const { return like_.first(op); }
-  // Whether it is at the start of these atoms (Instruction::contributing).
+  // Whether the rank has coordinate 0 on all of these atoms (Instruction::contributing).
   bool contributes(const std::vector<int>& atoms) const;
-  // Whether the rank runs this compute: not if all its gradients are left to other ranks.
+  // Whether the rank runs this compute. It does not if only other ranks contribute its gradients.
   bool runs(const Instruction& instruction) const;
   DataCut data_cut(int slot) const;
-  // The steps of a move that is not of sparse rows; and what a move takes.
+  // The local steps of a move (not of sparse rows), and the bytes of any move.
   MoveSteps steps(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
-  // Which of a bucket's elements are the rank's shard (all of them if it has none), a flat slot's,
-  // and a parameter's.
+  // Ranges of a bucket's flat elements: the rank's shard (all elements if the bucket is not
+  // sharded), the range that a flat slot holds, and the range of a parameter.
   Range shard(int bucket) const { return shards_[bucket]; }
   Range part(int slot) const;
   Range place(int parameter) const { return places_[parameter]; }
-  // The elements that a flat slot of matrices (FlatSlots::of_matrix) has of a parameter, none where
-  // the rank updates no element of the parameter; and all elements that the slot has on the rank.
+  // The range of a slot of FlatSlots::of_matrix that belongs to a parameter (empty if the rank
+  // updates no element of the parameter), and all elements of the slot on this rank.
   Range of_matrix(int slot, int parameter) const;
   Range all_of_matrix(int slot) const { return {0, of_matrix(slot, -1).offset}; }
-  // What a bucket's hook takes; nothing without one.
+  // ReductionHook::cost of a bucket's hook; zeros without a hook.
   ReductionCost reduction(int bucket) const;
 
  private:
@@ -140,29 +144,30 @@ class RankView {
   const Coordinates at_;
   const std::int64_t batch_;
   const DeviceScratch* scratch_;
-  // Bytes of each slot, negative until they are asked for. Slots that last are sized at once.
+  // Bytes of each slot, negative until they are asked for; persistent slots are sized at once.
   mutable std::vector<std::int64_t> bytes_;
-  mutable std::vector<int> shapes_;  // equal numbers, equal dims, layouts and dtypes; -1: flat
+  // A number for each slot: slots of equal dims, layouts and dtypes have the same; -1: a flat slot.
+  mutable std::vector<int> shapes_;
   mutable std::unordered_multimap<std::size_t, int> sized_;  // the first slot of a shape, by digest
-  std::vector<Range> shards_;                                // of each bucket
-  std::vector<Range> places_;                                // of each parameter
-  // What follows is kept of ops that are alike by the first one.
+  std::vector<Range> shards_;                                // the shard of each bucket
+  std::vector<Range> places_;                                // the range of each parameter
+  // The next caches have entries for the representatives of like_ only.
   mutable LikeOps like_;
-  mutable std::map<std::pair<int, int>, LocalDims> ring_dims_;  // from the second ring step on
+  mutable std::map<std::pair<int, int>, LocalDims> ring_dims_;  // by op and part, from part 1 on
   mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
   struct OfOp {
     std::optional<LocalDims> dims;
     std::array<std::optional<Cost>, 4> costs;          // by piece
-    std::array<std::optional<Scratch>, 4> workspaces;  // of ops that take no ring steps
+    std::array<std::optional<Scratch>, 4> workspaces;  // by piece, for ops without ring steps
   };
   OfOp& of(int op) const;
   mutable std::deque<OfOp> ops_;                                            // by LikeOps::number
-  mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;  // in ring steps
-  // What a move between slots of these shapes takes, by what else decides.
+  mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;  // for ring steps
+  // The size of a move, and all that it depends on.
   struct SizedMove {
     Move::Kind kind;
     Dim from, to;
-    int source, target;  // shapes
+    int source, target;  // numbers of the slots' shapes (shapes_)
     bool aliased;
     std::vector<int> atoms;
     MoveSize size;
@@ -170,14 +175,14 @@ class RankView {
   mutable std::unordered_multimap<std::size_t, SizedMove> sizes_;  // by digest
 };
 
-// A rank's sizes for microbatches of different sizes, alike in all else.
+// One RankView for each size of microbatch, of the same rank.
 class RankViews {
  public:
-  // Views the rank that `largest` views, which must outlive this; or one with a view of its own.
+  // `largest`: the view for the largest microbatch, which must outlive this object.
   explicit RankViews(const RankView& largest);
   RankViews(const Program& program, const Coordinates& at);
-  // Microbatches of one kind are of one size; kind 0: of the largest,
-  // and of what is of no microbatch.
+  // Microbatches of the same size are of the same kind. Kind 0 has the largest size, and serves for
+  // instructions that belong to no microbatch.
   int kinds() const { return static_cast<int>(views_.size()); }
   int kind(int microbatch) const { return microbatch < 0 ? 0 : kind_.at(microbatch); }
   const RankView& of_kind(int kind) const { return *views_.at(kind); }
@@ -187,19 +192,19 @@ class RankViews {
   explicit RankViews(std::shared_ptr<const RankView> largest);
 
   std::vector<std::shared_ptr<const RankView>> views_;
-  std::vector<int> kind_;  // of each microbatch
+  std::vector<int> kind_;  // the kind of each microbatch
 };
 
-// Every atom.
+// The indices of all atoms of the mesh.
 std::vector<int> world_atoms(const Mesh& mesh);
 
-// Ranks with the same sizes throughout, and one of them.
+// A class of ranks on which all sizes of a program are the same: one of them, and their number.
 struct RankClass {
   Coordinates at;
   std::int64_t ranks = 1;
 };
 
-// The classes of a program's ranks. Their number grows with uneven cuts, not with ranks.
+// The classes of a program's ranks. Their number grows with the uneven cuts, not with the ranks.
 std::vector<RankClass> rank_classes(const Program& program);
 
 }  // namespace mw

@@ -1,6 +1,5 @@
-// Runs of a plan: what one is given, and how it is run. The kernel trains; checkpoints, checks,
-// evaluation, records and whatever else happens between steps are observers
-// (meshwright/observer.h).
+// The setup of a run of a plan, and the function that trains. Checkpoints, checks, evaluation,
+// records and all else that happens between steps are observers (meshwright/observer.h).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -32,7 +31,7 @@ class Processes;  // meshwright/engine/processes.h
 using FillParameter = std::function<void(const Value& parameter, const std::vector<Range>& part,
                                          const at::Tensor& out)>;
 
-// What a run is given. It outlives the run.
+// The inputs of a run. The setup must outlive the run.
 struct RunSetup {
   // The plan of the steps with the largest batch, and of all steps unless there are `step_plans`.
   std::shared_ptr<const Plan> plan;
@@ -41,35 +40,36 @@ struct RunSetup {
   std::shared_ptr<const Optimizer> optimizer;
   std::function<double(std::int64_t step)> schedule;  // the learning rate of a step
   std::shared_ptr<const LossScale> loss_scale;        // null: none
-  std::int64_t first_step = 0;                        // where the run goes on
-  std::int64_t steps = 0;                             // the step before which the run ends
-  // Initial parameters: written by `fill`, or, where it is null, drawn from the seed. With
-  // `goes_on` an observer writes everything that a rank keeps in its begin().
+  std::int64_t first_step = 0;  // the first step of the run; above 0 for a run that resumes
+  std::int64_t steps = 0;       // the run ends before this step
+  // Initial parameters: written by `fill`, or, if that is null, drawn from the seed. If `goes_on`
+  // (the run resumes), an observer writes all lasting tensors of a rank in RunObserver::begin.
   std::int64_t seed = 0;
   FillParameter fill;
   bool goes_on = false;
-  // Samples that a run which goes on with another batch has had beyond those of its steps' numbers.
+  // Added to the sample numbers of all steps, if a run resumes with another batch size.
   std::int64_t sample_offset = 0;
-  // What RankRun::evaluate computes: a program without a way back (forward_only()), on other data.
+  // RankRun::evaluate runs this plan (forward_only()) on these data.
   std::shared_ptr<const Plan> held_out_plan;  // null: nothing is evaluated
   std::shared_ptr<const TokenSource> held_out_data;
 
-  int threads = 0;  // of one rank's ops; 0: the cores over the ranks
-  std::shared_ptr<const Platform> platform = cpu_platform();  // what ranks compute on
+  int threads = 0;  // threads of one rank's ops; 0: the cores divided by the ranks
+  std::shared_ptr<const Platform> platform = cpu_platform();  // the devices of the ranks
   std::int64_t memory = 0;          // bytes that a rank may hold; 0: no limit
   Ledger::LimitHint memory_hint;    // advice for the ledger's error where `memory` does not suffice
   double timeout = 300;             // seconds that a collective waits for a rank
   std::vector<std::int64_t> trace;  // steps whose every instruction is timed; sorted
-  bool account = false;             // the traced steps say where their seconds went
-  // What carries the ranks together; null: this process alone. A plan of one rank runs in each.
+  bool account = false;             // whether traced steps take an account (StepAccount)
+  // The processes that share the ranks; null: this process has all ranks. A plan of one rank runs
+  // in each process.
   Processes* processes = nullptr;
 
-  // The number of a step's plan in `step_plans`; 0 is `plan`.
+  // The index of a step's plan in `step_plans`; 0 is `plan`.
   int which_plan(std::int64_t step) const { return step_plans ? step_plans->of_step.at(step) : 0; }
   const Plan& plan_at(std::int64_t step) const {
     return step_plans ? *step_plans->plans[which_plan(step)] : *plan;
   }
-  // The plans of its steps, each once.
+  // The plans of all steps, each once.
   std::vector<const Plan*> plans() const {
     if (!step_plans) return {plan.get()};
     std::vector<const Plan*> all;
@@ -81,8 +81,8 @@ struct RunSetup {
   }
 };
 
-// A whole tensor of these dims with every dim in its own order, where a strategy permutes the
-// elements of one (Draft::permute_tokens).
+// Undoes the permutation of a dim by a strategy (Draft::permute_tokens): returns the whole tensor
+// with the elements of every dim in their natural order.
 at::Tensor in_own_order(const Program& program, at::Tensor whole, const Dims& dims);
 
 // Calls a function on rank 0 after each step; the run ends after the step of which it returns true.
@@ -100,13 +100,13 @@ class OnStep : public RunObserver {
 
 struct TrainOutcome {
   bool interrupted = false;
-  std::int64_t steps = 0;  // finished
+  std::int64_t steps = 0;  // number of finished steps
   std::string ended_by;    // the name of the observer that ended the run; empty: none did
 };
 
-// Runs the steps of a run, in all of its processes alike. Throws Error (plan) before any rank
-// starts if there are too many, RankFailed if one fails; what observers heard until then stands.
-// `stop`: set, in any process, to end after the current step; may be null.
+// Runs the steps of a run; called in all of its processes. Throws Error (plan) before any rank
+// starts if there are too many ranks, and RankFailed if a rank fails; observers keep what they got
+// until then. `stop`: set, in any process, to end after the current step; may be null.
 TrainOutcome train(const RunSetup& setup, std::span<RunObserver* const> observers,
                    const std::atomic<bool>* stop);
 

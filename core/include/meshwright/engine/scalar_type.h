@@ -1,4 +1,4 @@
-// ATen's name of an element type.
+// Converts an element type to ATen's.
 #pragma once
 
 #include <ATen/ATen.h>

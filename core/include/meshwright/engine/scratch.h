@@ -1,5 +1,5 @@
-// What the kernels of an op allocate for themselves while they run: as the op declares it, or as a
-// trial on this machine measures it.
+// The scratch of an op's kernels, the memory that they allocate and free while they run: as the op
+// declares it, or as a trial on this machine measures it.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,16 +14,16 @@ namespace mw {
 
 struct Scratch {
   std::int64_t bytes = 0;
-  bool measured = true;        // or declared; else an estimate
-  std::int64_t estimated = 0;  // bytes, at most, of one that is an estimate
+  bool measured = true;        // whether `bytes` are measured or declared, not an estimate
+  std::int64_t estimated = 0;  // the most bytes that are an estimate
 };
 
-// A piece of an op as a rank's thread runs it.
+// A piece of an op with all that decides its scratch: dims, dtypes, threads, wanted gradients.
 struct KernelTrial {
   struct Input {
     at::ScalarType type;
-    bool wanted = false;  // its gradient
-    bool added = false;   // to a tensor that is there, as a parameter's is; else it is fresh
+    bool wanted = false;  // whether backward makes the input's gradient
+    bool added = false;   // whether the gradient is added to an existing tensor
   };
   const Op& op;
   Piece piece;
@@ -35,17 +35,16 @@ struct KernelTrial {
   Sparse sparse = {};  // Graph::sparse
 };
 
-// Runs the piece once, in a thread of its own, on operands of zeros: the bytes that it took at its
-// highest beyond what it left. Nothing if it failed.
+// Runs the piece once, in a thread of its own, on operands of zeros. Returns the most bytes that it
+// allocated at a time, beyond its results; nothing if it failed.
 std::optional<std::int64_t> try_scratch(const KernelTrial& trial);
 
-// What the piece takes: tried, once in a process. One of too many operations, for which no plan
-// should wait, is tried with smaller dims, twice; the larger trial and what grows with the operands
-// from the one to the other are then an estimate. 0, as an estimate, if it fails.
+// The scratch of a piece, by one trial per process. A piece with too many operations is tried twice
+// with smaller dims instead, and its scratch is extrapolated with the size of the operands, as an
+// estimate. If the trial fails, the scratch is 0, as an estimate.
 Scratch scratch_of(const KernelTrial& trial);
 
-// What kernels allocate for themselves on a device that is not this machine's CPU. Nothing is
-// tried.
+// The scratch of kernels on a device that is not this machine's CPU, where nothing is tried.
 class DeviceScratch {
  public:
   virtual ~DeviceScratch() = default;

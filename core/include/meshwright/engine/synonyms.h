@@ -1,6 +1,6 @@
-// What the field calls things that have another name here: words of PyTorch, DeepSpeed, Megatron
-// and papers, as lua/meshwright/synonyms.json lists them. Messages about unknown names lead from
-// them to ours.
+// Looks up names of PyTorch, DeepSpeed, Megatron and papers for things that have another name in
+// Meshwright, as lua/meshwright/synonyms.json lists them. Messages about unknown names suggest
+// Meshwright's name.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace mw {
 
 struct Synonym {
-  std::string words;  // what others call it: in lower case, without separators
-  std::string name;   // what it is called here
-  std::string text;   // how it is written; empty: by its name alone
+  std::string words;  // names elsewhere, separated by spaces: in lower case, without "-" and "_"
+  std::string name;   // Meshwright's name
+  std::string text;   // how to write it in a script; empty: by its name alone
 };
 
-// The synonym that a word is of, whose name is one of these; null: there is none. `alike` says
-// whether a word is one of a synonym's.
+// Finds the synonym that has `word` and whose name is one of `names`; null: there is none. `alike`:
+// whether `word` matches a known word; null: if they are equal.
 const Synonym* synonym_of(const std::string& word, const std::vector<std::string>& names,
                           bool (*alike)(const std::string& word,
                                         const std::string& known) = nullptr);

@@ -1,5 +1,5 @@
-// The devices of a group's members: ranks tell each other by a store on which one they are, for
-// libraries that connect no two ranks of one device.
+// Checks that the ranks of a group are on different devices, for libraries that connect no two
+// ranks of one device (NCCL). The ranks tell each other their devices through a store.
 #pragma once
 
 #include <chrono>
@@ -13,26 +13,26 @@ class Store;
 
 namespace mw {
 
-// A device as ranks of other processes know it. Its number says nothing to them: under srun
-// --gpus-per-task=1 each process sees its own GPU as number 0.
+// A device as ranks of other processes can compare it. The device's number says nothing to them:
+// under srun --gpus-per-task=1 each process sees its own GPU as number 0.
 struct MemberDevice {
-  std::string uuid;  // of all devices of all machines, this one alone has it
-  std::string text;  // for people: "GPU 0 of node7"
+  std::string uuid;  // unique among the devices of all machines
+  std::string text;  // name for messages: "GPU 0 of node7"
 };
 
-// Where the members of one group meet.
+// How the members of one group find each other in a store.
 struct DeviceMeeting {
   c10d::Store& store;
-  std::string name;        // no other group of the run has it
-  std::string axis;        // for messages
-  std::vector<int> group;  // ranks
+  std::string name;        // unique among the groups of the run
+  std::string axis;        // name of the group's axis, for messages
+  std::vector<int> group;  // ranks of the members
   std::chrono::milliseconds timeout;
   std::function<void()> check;  // throws if the run is over
 };
 
-// Tells the members of the group that rank `rank` is on `device`, and waits until all of them have
-// said theirs. Throws Error (run): "device.shared" if two members have one device; WaitedInVain,
-// which names them, if some do not come; and what check() throws.
+// Tells the other members that rank `rank` is on `device`, and waits until all of them have told
+// theirs. Throws Error (run): "device.shared" if two members are on one device; WaitedInVain, which
+// names the missing members, if some do not come in time; and what check() throws.
 void meet_on_devices(const DeviceMeeting& meeting, int rank, const MemberDevice& device);
 
 }  // namespace mw

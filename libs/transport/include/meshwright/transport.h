@@ -1,6 +1,6 @@
-// A communicator out of one thing: messages from process to process. Who has sockets, RDMA or
-// anything else that takes bytes from one process to another writes that, and has all collectives,
-// their checks and the ways in which runs end:
+// A communicator out of one thing: messages from process to process. An author who has sockets,
+// RDMA or anything else that takes bytes from one process to another writes send(), and gets all
+// collectives, their checks and the handling of failures:
 //
 //   class Sockets : public mw::TransportCarrier {
 //    public:
@@ -14,9 +14,9 @@
 //   };
 //   MESHWRIGHT_PLUGIN("sockets", "0.1.0", "…", mw::communicator<Sockets>())
 //
-// Ranks are on CPUs. The processes sum up a part each and tell the others: an all-reduce of n
-// processes sends 2 (n - 1) / n times the tensor, as a ring does. Sums are in the order of the
-// ranks: equal bits everywhere. Ranks of one process use its memory.
+// Ranks are on CPUs. Each process sums up one part and sends it to the others: an all-reduce of n
+// processes sends 2 (n - 1) / n times the tensor, as a ring does. Sums are taken in the order of
+// the ranks, so all ranks get equal bits. Ranks of one process use its memory.
 #pragma once
 
 #include <chrono>
@@ -34,15 +34,16 @@ class MessageLink;
 
 class TransportCarrier : public LinkedCarrier {
  public:
-  // `name`: of the communicator, for messages; `process`: 0 … processes - 1.
+  // `name`: the communicator's name, for messages; `process`: this process' number, 0 … processes -
+  // 1.
   TransportCarrier(std::string name, int processes, int process);
   ~TransportCarrier() override;
 
-  // Sends a message to another process, of any size. Called by any thread, several at once. Those
-  // that one thread sends to one process arrive in that order. Returns when the bytes are taken
-  // care of; it may wait for room on the way, but not for the other process to ask for anything:
-  // that one's arrived() must be called whatever its ranks are about. Does nothing where the
-  // process is gone.
+  // Sends a message of any size to another process. Called by any thread, several at once. Messages
+  // from one thread to one process arrive in the order of the calls. May return once `message` is
+  // no longer needed. It may wait for room on the way, but not for the other process to ask for
+  // anything: the other process' arrived() must be called whatever its ranks are doing. Does
+  // nothing where the process is gone.
   virtual void send(int to, const std::string& message) = 0;
 
   // Throws Error (options, "device.transport") for ranks that are on no CPU.
@@ -53,11 +54,12 @@ class TransportCarrier : public LinkedCarrier {
   void end(bool /*well*/) noexcept override {}
 
  protected:
-  // A message of that process has come, whole. Called by the author's own threads, for one process
-  // by one at a time; they are over when the author's destructor is.
+  // To be called with each whole message of process `from`, by the author's own threads, one at a
+  // time for each process. Those threads must have ended when the author's destructor returns.
   void arrived(int from, std::string message);
-  // That process sends nothing more: "its socket was closed". What came before stays; who waits for
-  // more fails and names the process and its ranks. Also where it ended well, and more than once.
+  // To be called when a process sends nothing more; `why`: "its socket was closed". Messages that
+  // came before stay; whoever waits for more fails and names the process and its ranks. Also where
+  // it ended well, and more than once.
   void gone(int process, const std::string& why);
 
  private:

@@ -1,4 +1,4 @@
-// How an op gets a name that blocks of mw.model call.
+// Registers ops under names by which blocks of mw.model call them.
 #pragma once
 
 #include <memory>
@@ -10,20 +10,20 @@
 
 namespace mw {
 
-// An op, or several, under a name that blocks of mw.model call, x:rms_norm { eps = 1e-6 }. The
-// class has static options() and a constructor that takes their values, like all that is
-// registered; every op also takes `name`, which is not among them. Its doc says which dims it takes
-// and makes:
+// An op, or several, that blocks of mw.model call by name: x:rms_norm { eps = 1e-6 }. The class has
+// static options() and a constructor that takes their values, like all that is registered. A call
+// also takes the option `name`, which is not among options(). The class's doc says the dims of its
+// inputs and outputs:
 //
 //   mw::op<RmsNorm>("rms_norm", "x (…, width) -> (…, width): x over its root mean square")
 class BlockOp : public Registered {
  public:
-  // What it takes, for messages; the first is what stands before the colon.
+  // Names of the inputs, for messages; the first input is what stands before the colon.
   virtual std::vector<std::string> inputs() const { return {"x"}; }
   virtual int outputs() const { return 1; }
-  // Adds it to the builder's graph under `name` (whole: "layers.3.norm") and returns its outputs,
-  // as many as outputs(). `inputs` are as many as inputs(). Const and without memory: a graph is
-  // built several times, for microbatches of different sizes.
+  // Adds the op to the builder's graph under `name` (in full: "layers.3.norm") and returns the
+  // values that it makes, as many as outputs(). `inputs` are as many as inputs(). Const and without
+  // memory: a graph is built several times, for microbatches of different sizes.
   virtual std::vector<int> append(Builder& b, const std::string& name,
                                   const std::vector<int>& inputs) const = 0;
 };

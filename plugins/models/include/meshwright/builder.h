@@ -1,5 +1,5 @@
-// Builds a model's graph op by op: the parts that decoders have, and a place for ops of one's own.
-// It is what the built-in models are written with.
+// Builds a model's graph op by op: the parts that decoders have, and ops of an author's own. The
+// built-in models are written with it.
 //
 // A model of one's own, in whole:
 //
@@ -39,38 +39,42 @@
 
 namespace mw {
 
-// What a model can hold of what is gone through one by one; widths may be what 32 bits hold.
+// Most layers, heads and experts of a model, which code goes through one by one; widths may be what
+// 32 bits hold.
 constexpr std::int64_t most_layers = 1 << 12, most_heads = 1 << 16, most_experts = 1 << 16;
 
 // Weights of linears and embeddings where an author says nothing else.
 inline constexpr Init normal_weights{Init::Kind::normal, 0.02};
 
-// How tokens choose experts, and what keeps these even.
+// How tokens choose experts, and how the experts' load is kept even.
 struct ExpertOptions {
   RouterOptions router;
-  std::int64_t top = 1;            // experts that a token chooses
-  std::optional<double> capacity;  // of an expert, in its even share of a sequence; none: dropless
-  // A loss of each sequence's choices; a bias on the choice that moves against a step's load.
+  std::int64_t top = 1;  // experts that a token chooses
+  // The choices that an expert takes, as a multiple of its even share of a sequence's; none:
+  // dropless.
+  std::optional<double> capacity;
+  // aux: a loss on each sequence's choices. bias: a bias on the choice, which moves against the
+  // load of each step.
   enum class Balance : std::uint8_t { none, aux, bias } balance = Balance::aux;
   double aux_weight = 0.01, bias_rate = 0.001, z_weight = 0;
 };
 
-// Where a block's parameters lie in a Hugging Face checkpoint; a parameter without one is looked
-// for under its own name.
+// The names of a block's parameters in a Hugging Face checkpoint. A parameter whose name is empty
+// here is looked for under its own name.
 struct ExpertNames {
   HfName router, bias, gate, up, down;
 };
 
-// "(batch, seq, hidden)": dims for messages.
+// Dims as text for messages: "(batch, seq, hidden)".
 std::string text_of(const Dims& dims);
 
-// Adds ops to a graph. Values are numbers: their places in `graph.values()`. Each method returns
-// what its op makes. An op's parameters are named as the op + ".weight" and ".bias"; a name is used
+// Adds ops to a graph. A value is an index into `graph.values()`; each method returns the value
+// that its op makes. An op's parameters are named as the op + ".weight" and ".bias"; a name is used
 // once in a model.
 //
-// Failure: operands whose dims do not fit throw Error (options), "model.dims", with both; a name
-// that is taken, "model.twice". Not thread-safe: one thread has a builder. A graph that was begun
-// and not finished (head_and_loss, or cross_entropy) is of no use.
+// Failure: operands whose dims do not fit throw Error (options), "model.dims", with the dims of
+// both; a name that is taken, "model.twice". Not thread-safe: one thread has a builder. A graph is
+// complete only after head_and_loss() or cross_entropy().
 class Builder {
  public:
   // Makes the dims batch, seq, keys and stat, and the data: `tokens`, `labels` (batch, seq) and
@@ -78,92 +82,101 @@ class Builder {
   Builder(std::string family, std::int64_t batch, std::int64_t sequence,
           std::int64_t tokens_per_step);
 
-  // A dim of the model. `even`: every part must be of one size. `like`: what strategies say of that
-  // dim holds for this one too, as far as its size allows. `from`: for `plugins show --model`.
+  // Adds a dim. `even`: every part must be of one size. `like`: what strategies say of that dim
+  // holds for this one too, as far as its size allows. `from`: the origin of the size, for `plugins
+  // show --model`.
   void dim(Dim dim, std::int64_t size, bool even = true, Dim like = {}, std::string from = "");
-  // vocab, hidden, heads, kv_heads, head_dim (0: hidden / heads), ffn.
+  // Adds the dims vocab, hidden, heads, kv_heads, head_dim (0: hidden / heads) and ffn.
   void decoder_dims(std::int64_t vocab, std::int64_t hidden, std::int64_t heads,
                     std::int64_t kv_heads, std::int64_t ffn, std::int64_t head_dim = 0);
 
   const Dims& dims(int value) const { return graph.value(value).dims; }
-  // "layers.3.q" in a layer, "q" outside of them.
+  // A full name: "layers.3.q" in layer 3, "q" outside of the layers.
   std::string name(const std::string& local) const;
 
   int parameter(const std::string& name, Dims dims, Init init = normal_weights, HfName hf = {});
-  // An op of any type; `whole`: dims that no axis may cut in it. E.g. of an author's own type:
+  // Makes an op of any type, for append(). `whole`: dims that no axis may cut in this op. With an
+  // author's own type:
   //   b.append(b.op(name, std::make_shared<Scale>(2.0), {b.use(x)}), {{"", b.dims(x)}})[0]
   Op op(const std::string& name, std::shared_ptr<const OpType> type, std::vector<Use> inputs,
         Dims whole = {}) const;
-  // A value under its own dims.
+  // Makes the value an input of an op, under its own dims.
   Use use(int value) const { return {value, dims(value), false}; }
   std::vector<int> append(Op op, const std::vector<Graph::Output>& outputs);
 
-  // (batch, seq, hidden), of `weight` (vocab, hidden).
+  // The tokens' rows (batch, seq, hidden) of `weight` (vocab, hidden).
   int embedding(const std::string& name, int weight);
-  // The dims of `weight` that x has are contracted, and must be x's last in x's order; the output's
-  // are x's other dims, then the weight's. `bias` -1: none.
+  // Contracts the dims that x and `weight` share, which must be the last dims of both, in one
+  // order. The output has x's other dims, then the weight's. `bias` -1: none.
   int linear(const std::string& name, int x, int weight, int bias = -1);
-  // Takes x (…, width) to `to`, with a weight (to…, from…). `from` empty: all dims of x but batch
-  // and seq. `bias`: with one, of zeros.
+  // A linear from x (…, from…) to (…, to…), with a new weight (to…, from…). `from` empty: all dims
+  // of x but batch and seq. `bias`: with one, of zeros at first.
   int linear_to(const std::string& name, int x, Dims to, Dims from = {}, bool bias = false,
                 Init init = normal_weights, const HfName& hf = {});
-  int rms_norm(const std::string& name, int x, HfName hf = {},
-               double eps = 1e-5);  // of the last dim
-  // `hf`: with ".weight" and ".bias" behind it.
+  // RMSNorm over the last dim.
+  int rms_norm(const std::string& name, int x, HfName hf = {}, double eps = 1e-5);
+  // LayerNorm over the last dim. `hf`: a name in the checkpoint, without ".weight" and ".bias".
   int layer_norm(const std::string& name, int x, const std::string& hf = "", double eps = 1e-5);
-  // Learned positions: weight (positions, hidden).
+  // Adds learned positions to x: weight (positions, hidden).
   int add_positions(const std::string& name, int x, int weight);
-  // Cosines and sines of `width`'s angles: those that `rope` turns of x's last dim.
+  // Cosines and sines of the rotary angles, each (seq, width), by which rope() turns the last
+  // `width` elements of x's last dim.
   std::vector<int> rope_table(const std::string& name, double theta, Dim width,
                               RopePairs pairs = RopePairs::halves);
   int rope(const std::string& name, int x, const std::vector<int>& table,
            RopePairs pairs = RopePairs::halves);
-  // Causal. q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch, seq,
-  // kv_heads, width) -> (batch, seq, heads, width). `window`: tokens that a query sees, itself and
-  // those before it; 0: all. `unfused`: the softmax of scores is a tensor that backward reads.
+  // Causal attention of q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v
+  // (batch, seq, kv_heads, width) -> (batch, seq, heads, width). `window`: tokens that a query
+  // sees, itself and those before it; 0: all. `unfused`: the softmax of scores is a tensor that
+  // backward reads.
   int attention(const std::string& name, int q, int k, int v, std::int64_t window = 0,
                 bool unfused = false);
-  // x (…, first + second) -> (…, first), (…, second).
+  // Splits x (…, first + second) into (…, first) and (…, second).
   std::pair<int, int> split(const std::string& name, int x, Dim first, Dim second);
-  // k, of width `width`, and v, of kv (batch, seq, heads, plain + value) and what is turned (batch,
-  // seq, turned) [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
+  // Latent attention's keys and values [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1]: k (batch,
+  // seq, heads, width) and v (batch, seq, heads, value), from kv (batch, seq, heads, plain + value)
+  // and `turned` (batch, seq, turned), the rotated part of the keys of all heads.
   std::pair<int, int> latent_keys(const std::string& name, int kv, int turned, Dim width,
                                   Dim value);
-  // silu(gate) * up, and times `weights`, if there are any: one for each row of gate's last dim.
+  // silu(gate) * up; with `weights` also times a weight for each row of gate's last dim.
   int swiglu(const std::string& name, int gate, int up, int weights = -1);
   int gelu(const std::string& name, int x);  // the tanh form
   int add(const std::string& name, int stream, int branch);
 
-  // Experts. Of each model one `top`, one capacity and one number of experts.
+  // Experts. A model has one `top`, one capacity and one number of experts. Routed: the tokens'
+  // rows by expert, their places among the choices, and their weights.
   struct Routed {
     int rows = -1, places = -1, weights = -1;
   };
-  // Makes the dims experts, scores, top, load and `width`.
+  // Adds the dims experts, scores, top, load and `width`.
   void expert_dims(std::int64_t experts, const ExpertOptions& options, Dim width,
                    std::int64_t size);
-  // Router, its losses, and tokens sent to the experts they chose; x (batch, seq, hidden).
+  // Adds the router, its losses, and the dispatch of tokens to the experts that they chose; x
+  // (batch, seq, hidden).
   Routed route(const std::string& prefix, int x, const ExpertOptions& options,
                const ExpertNames& names = {});
-  // gate, up, SwiGLU, down of each expert, and a token's results summed: (batch, seq, hidden).
+  // Adds gate, up, SwiGLU and down of each expert, and the sum of each token's results (batch, seq,
+  // hidden).
   int through_experts(const std::string& prefix, const Routed& routed, Dim width,
                       const ExpertNames& names = {});
 
-  // The three ops of the loss; sets Graph::loss. logits (batch, seq, vocab).
+  // Adds the three ops of the loss, for logits (batch, seq, vocab), and sets Graph::loss.
   void cross_entropy(int logits);
-  // What every decoder begins and ends with: the embedding's weight and its rows; the projection to
-  // the vocabulary, by a weight of its own or the embedding's, and the loss. Sets `layer`.
+  // What every decoder begins and ends with: embed() adds the embedding; head_and_loss() the
+  // projection to the vocabulary, by a weight of its own or (`tied`) the embedding's, and the loss.
+  // Both set `layer`.
   int embed(const HfName& hf = {});
   void head_and_loss(int x, bool tied = false, const HfName& hf = {});
 
-  // What is made once for the model, before its layers: rotary tables. make_once() returns what
-  // make() made when the key was asked for first; its ops stand where the builder was then.
-  // make_all_of() makes all that another builder made so, in that order.
+  // For what a model makes once, outside of its layers, as rotary tables. make_once() calls `make`
+  // when the key is asked for first, and then returns the same values; the ops stand where the
+  // builder was at first. make_all_of() makes all that another builder made so, in that order.
   using Make = std::function<std::vector<int>(Builder& b)>;
   std::vector<int> make_once(const std::string& key, const Make& make);
   void make_all_of(const Builder& other);
 
   int tokens = -1, labels = -1, positions = -1;
-  int layer = -1;  // of the ops to come; Graph::layers: after them
+  int layer = -1;  // layer of the ops to come; -1: before the layers; Graph::layers: after them
   Graph graph;
 
  private:
@@ -173,7 +186,7 @@ class Builder {
   void balance(const std::string& prefix, int logits, int picks, const ExpertOptions& options);
   int expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts = false);
   std::int64_t room(const ExpertOptions& options) const;
-  // Throws where the name of an op or a parameter, as `what` says, is taken.
+  // Throws Error (options, "model.twice") if the name is taken. `what`: "an op" or "a parameter".
   void claim_name(const std::string& name, const char* what);
 
   std::int64_t tokens_per_step_;
@@ -183,13 +196,13 @@ class Builder {
   std::unordered_set<std::string> names_;
 };
 
-// Whether the option head_dim says a width: not if it is left out or 0.
+// Whether the option head_dim gives a width: it is neither left out nor 0.
 bool says_head_dim(const Values& values);
-// Whether head_dim is what it would be if it were left out (Option::usual).
+// Whether head_dim has the value that it has when it is left out, hidden / heads (Option::usual).
 bool is_usual_head_dim(const Json& values);
 // The width of a head: the option head_dim, or else hidden / heads.
 std::int64_t head_width(const Values& values);
-// The option `attention`, "flash" or "unfused", and whether a model's values say "unfused".
+// Adds the option `attention`, "flash" or "unfused". is_unfused(): whether values say "unfused".
 void add_attention_option(Options& options);
 bool is_unfused(const Values& values);
 // Checks for models with heads: hidden divisible by heads, unless head_dim is given, and heads by

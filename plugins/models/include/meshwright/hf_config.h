@@ -11,37 +11,38 @@
 
 namespace mw {
 
-// A key of config.json with what it has to be for this model.
+// A key of config.json with the value that it must have for a model.
 struct HfKey {
-  // The name that is written, then other names that files have; "rope_parameters.rope_theta" lies
-  // in a table.
+  // First the name that is written, then other names that are read. A dot leads into a table:
+  // "rope_parameters.rope_theta".
   std::vector<std::string> names;
   Json value;
-  std::string option;  // of the model, which says the same; empty: it is so of every such model
-  Json absent = {};    // what transformers takes where no name is there; null: whatever is right
+  std::string option;  // the model's option with this value; empty: all models of the kind have it
+  // transformers' default for a missing key; null: a missing key is not compared.
+  Json absent = {};
   std::vector<Json> alike = {};  // other values that mean the same
 };
 
 struct HfConfig {
-  // The model_type that is written, then others that mean the same with these keys.
+  // The model_type that is written, then other types that mean the same with these keys.
   std::vector<std::string> types;
   std::string architecture;  // "LlamaForCausalLM"
   std::vector<HfKey> keys;
-  // By model_type, then by a key's first name: what transformers takes where that key is not there,
-  // if it is another value than HfKey::absent.
+  // By model_type, then by a key's first name: transformers' default where that key is missing, if
+  // it differs from HfKey::absent.
   Json absent = Json::object();
-  Json more = Json::object();   // further keys to write, which are compared with nothing
-  std::string prefix;           // of names of tensors, before what HfName says; the head has none
-  bool lacks_optional = false;  // no place for tensors that a checkpoint may lack (HfName)
-  // Why transformers has no architecture that computes the same; empty: it has this one. Import
-  // compares what types and keys there are all the same.
+  Json more = Json::object();  // further keys that are written, and compared with nothing
+  std::string prefix;  // put before the names of tensors that HfName gives, but for the head's
+  bool lacks_optional = false;  // the architecture has no tensors that HfName calls optional
+  // The reason why no architecture of transformers computes the same; empty: this one does. The
+  // types and keys that there are are compared at import all the same.
   std::string none;
 };
 
 class HfModel {
  public:
   virtual ~HfModel() = default;
-  // `sequence`: tokens of a sample of the experiment.
+  // `sequence`: tokens in a sample of the experiment.
   virtual HfConfig hf_config(std::int64_t sequence) const = 0;
 };
 

@@ -1,7 +1,7 @@
 // The second layer of the SDK: what models are made of. op.h says what an op is and what its author
-// owes; autograd_op.h takes an op whose derivative torch finds; ops.h has the ops that there are;
-// builder.h makes graphs (graph.h) of them; model.h and block_op.h register models, and ops that a
-// script's model calls by name. None of it knows a mesh, a rank or a collective.
+// must provide; autograd_op.h is for ops that torch differentiates; ops.h has the built-in ops;
+// builder.h makes graphs (graph.h) of ops; model.h registers models, block_op.h ops that a script's
+// model calls by name. None of it knows a mesh, a rank or a collective.
 //
 // An op of one's own, differentiated by torch, and where a model uses it:
 //

@@ -1,6 +1,6 @@
-// Makers of the ops that there are. Each says its operands with their dims, as the models call
-// them, and what it needs whole: Op::whole is for the caller to set (Builder does). All kernels run
-// on any device and on any local part of the iteration space.
+// Makers of the built-in ops. The comment of each names its operands with their dims, as the models
+// call them, and the dims that it needs whole, which the caller puts into Op::whole (Builder does).
+// All kernels run on any device and on any local part of the iteration space.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ OpTypePtr latent_keys();
 // inputs: gate, up [, weights (gate's first dims)] -> silu(gate) * up [* weights].
 OpTypePtr swiglu();
 
-// The tanh form [Hendrycks and Gimpel 2016], as GPT-2 has it.
+// GELU in the tanh form [Hendrycks and Gimpel 2016], as GPT-2 has it.
 OpTypePtr gelu();
 
 // inputs: stream, branch -> their sum, in place of the branch if nobody reads that later.
@@ -80,8 +80,8 @@ OpTypePtr ce_max();
 OpTypePtr ce_stats();
 OpTypePtr ce_loss(std::int64_t tokens);
 
-// Experts. What tokens chose an expert is sparse (Sparse): rows (experts, batch, seq; ...), of
-// which each token has `top`.
+// Experts. The tokens that chose an expert are rows of a sparse tensor (Sparse), (experts, batch,
+// seq; ...), in which each token has `top` rows.
 
 enum class RouterScore : std::uint8_t { softmax, sigmoid };
 struct RouterOptions {
@@ -91,33 +91,35 @@ struct RouterOptions {
   friend bool operator==(const RouterOptions&, const RouterOptions&) = default;
 };
 // inputs: logits (batch, seq, scores), bias (scores; it counts: Value::counts) -> weights (batch,
-// seq, top), picks (index; the same). Those with the highest affinity + bias are chosen, and
-// weighed by affinity alone [Shazeer et al. 2017; DeepSeek-AI 2024, "DeepSeek-V3", equations 12 to
-// 16]. The bias's gradient is the number of tokens that chose each. Needs scores and top whole.
+// seq, top), picks (index; batch, seq, top). The experts with the highest affinity + bias are
+// chosen, and weighed by affinity alone [Shazeer et al. 2017; DeepSeek-AI 2024, "DeepSeek-V3",
+// equations 12 to 16]. The bias's gradient is the number of tokens that chose each expert. Needs
+// scores and top whole.
 OpTypePtr route(const RouterOptions& options);
-// inputs: picks (batch, seq, top) -> the same, -1 where an expert has more than `capacity` choices
-// of a sequence. Needs seq and top whole; whatever order tokens lie in,
-// those of earlier positions come first.
+// inputs: picks (batch, seq, top) -> picks with -1 for an expert's choices beyond `capacity` in a
+// sequence. Needs seq and top whole. Tokens of earlier positions come first, whatever order the
+// tokens lie in.
 OpTypePtr admit(std::int64_t capacity, std::int64_t experts);
-// inputs: logits, picks -> (load, batch, scores): choices,
-// and sums of normalised affinities, of each sequence.
+// inputs: logits, picks -> (load, batch, scores): for each sequence and expert the number of
+// choices and the sum of normalised affinities.
 OpTypePtr balance_stats(RouterScore score);
 // inputs: stats -> (): the sum over sequences and experts of choices x affinities, times `factor`
-// [Fedus et al. 2022, "Switch Transformer", equation 4, of each sequence]; divided by `sequences`,
-// those of a step, unless that is 0: then `factor` says all.
+// [Fedus et al. 2022, "Switch Transformer", equation 4, of each sequence], divided by `sequences`,
+// the number of sequences in a step; 0: not divided.
 OpTypePtr balance_loss(double factor, std::int64_t sequences = 0);
 // inputs: logits -> (): the sum over tokens of logsumexp(logits)^2, times `factor` [Zoph et al.
-// 2022, "ST-MoE", equation 5]; divided by `tokens`, those of a step, unless that is 0.
+// 2022, "ST-MoE", equation 5], divided by `tokens`, the number of tokens in a step; 0: not divided.
 OpTypePtr z_loss(double factor, std::int64_t tokens = 0);
-// inputs: x (batch, seq, hidden), picks -> rows (experts, batch, seq; hidden), in the order of
-// experts, then tokens; their choices' places in picks (index; experts, batch, seq).
+// inputs: x (batch, seq, hidden), picks -> rows (experts, batch, seq; hidden), ordered by expert,
+// then by token; and the place of each row's choice in picks (index; experts, batch, seq).
 OpTypePtr dispatch();
-// inputs: weights (batch, seq, top), places -> those of the rows. Of the same kind, "dispatch", as
-// it is to be cut alike. Needs top whole.
+// inputs: weights (batch, seq, top), places (from dispatch) -> the weight of each row. Its kind is
+// "dispatch" too, as it is to be cut as dispatch is. Needs top whole.
 OpTypePtr dispatch_weights();
 // inputs: rows (linear), places -> (batch, seq, hidden): the sum of each token's rows, where picks
-// have `top` places of a token. Rows come weighed: W (w x) is w (W x), and so a sum of rows keeps
-// nothing for backward that an expert made (as Megatron-Core's weighted_bias_swiglu_impl).
+// have `top` places of a token. The rows are weighed before the experts' last linear: W (w x) is w
+// (W x), and so the sum keeps no output of an expert for backward (as Megatron-Core's
+// weighted_bias_swiglu_impl).
 OpTypePtr combine(std::int64_t top);
 // inputs: rows (experts, batch, seq; in), weight (experts, out, in) -> rows of `out`.
 // Splits into dgrad and wgrad.

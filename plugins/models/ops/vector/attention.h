@@ -1,13 +1,14 @@
-// What the loops of attention are given, and how much room they need: one head of one sequence at a
-// time, whose queries they take in blocks. Functions here are always inlined, since the loops call
-// them: a copy would be emitted with the instructions of some set, and others might get to call it.
+// Arguments and buffer sizes of the attention loops, which compute one head of one sequence at a
+// time, in blocks of queries. Functions that the loops call are always inlined: a copy would be
+// emitted with the instructions of one instruction set, and other code might get to call it.
 #pragma once
 
 #include <cstdint>
 
 namespace mw::vector {
 
-// Operands are packed in rows of whole cache lines, whatever the instruction set.
+// Numbers in a cache line. Operands are packed in rows of whole cache lines, whatever the
+// instruction set.
 template <class T>
 constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
 
@@ -16,7 +17,7 @@ template <class T>
   return (width + line<T> - 1) / line<T> * line<T>;
 }
 
-// Rows of numbers: `row` numbers lie from one row's begin to the next one's.
+// Rows of numbers in memory; `row`: the numbers from the begin of a row to that of the next.
 template <class T>
 struct Rows {
   T* at = nullptr;
@@ -25,21 +26,21 @@ struct Rows {
 
 template <class T>
 struct Attention {
-  Rows<T> q, k, v;  // q and k of `width` numbers, v of `value_width`
+  Rows<T> q, k, v;  // rows of q and k have `width` numbers, those of v `value_width`
   std::int64_t queries = 0, keys = 0, width = 0, value_width = 0;
-  // Query i sees the keys from i + from up to i + to, that one left out, of those that there are:
-  // one at least.
+  // Query i sees the keys j with i + from <= j < i + to that there are, at least one.
   std::int64_t from = 0, to = 0;
   T scale = 1;
-  // Forward makes both, backward reads them. lse: of each query, the log of the sum of exp(scores).
+  // Forward writes both, backward reads them. lse: for each query the log of the sum of
+  // exp(scores).
   Rows<T> out;
   T* lse = nullptr;
-  Rows<T> dout, dq, dk, dv;  // backward: the gradients
-  T* buffer = nullptr;       // attention_room() numbers
+  Rows<T> dout, dq, dk, dv;  // for backward: the gradients
+  T* buffer = nullptr;       // scratch of attention_room() numbers
 };
 
-// So many queries make a block: all, or as many as keep their scores in the second-level cache, a
-// multiple of the rows that a small product makes at once.
+// The number of queries in a block: all, or as many as keep their scores in the second-level cache,
+// a multiple of the rows in a tile of a product.
 constexpr std::int64_t most_queries = 48;
 template <class T>
 [[gnu::always_inline]] constexpr std::int64_t block_queries(const Attention<T>& a) {
@@ -49,7 +50,7 @@ template <class T>
   return block < a.queries ? block : a.queries;
 }
 
-// The keys that some query of a block sees, in whole cache lines.
+// The range of keys that some query of a block sees, widened to whole cache lines.
 template <class T>
 struct Seen {
   std::int64_t first, end;
@@ -61,7 +62,7 @@ struct Seen {
   [[gnu::always_inline]] std::int64_t width() const { return end - first; }
 };
 
-// How many scores are computed, what fills up cache lines aside.
+// How many scores are computed, without those that only fill up cache lines.
 template <class T>
 std::int64_t scores_of(const Attention<T>& a) {
   const std::int64_t block = block_queries(a);
@@ -74,7 +75,7 @@ std::int64_t scores_of(const Attention<T>& a) {
   return scores;
 }
 
-// Numbers of a buffer that forward or backward of such a head needs.
+// How many numbers of scratch forward or backward of a head needs.
 template <class T>
 std::int64_t attention_room(const Attention<T>& a, bool backward) {
   const std::int64_t keys = whole_lines<T>(a.keys), wide = whole_lines<T>(a.width),

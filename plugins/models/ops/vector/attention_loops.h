@@ -26,8 +26,7 @@ using V = typename Vector<T>::Type;
 template <class T>
 constexpr int64_t lanes = MW_VECTOR_BYTES / sizeof(T);
 
-// How many rows of a product are made at once, and how many vectors of each: as many as stay in
-// registers.
+// Rows of a product that are computed at once, and vectors of each: as many as stay in registers.
 constexpr int tile_rows = 6, tile_vectors = MW_VECTOR_BYTES == 64 ? 4 : 2;
 
 // An operand that is read number by number: element (i, k) lies at i * row + k * column.
@@ -83,13 +82,13 @@ void product(Rows<T> c, Left<T> a, Rows<const T> b, int64_t rows, int64_t width,
   some.template operator()<1>();
 }
 
-// Fetches a row that is read soon: rows of a head lie apart, which the CPU does not foresee.
+// Prefetches the row eight rows on: rows of a head lie apart, which the CPU does not foresee.
 template <class T>
 inline void ahead(const T* row, int64_t stride, int64_t width) {
   for (int64_t j = 0; j < width; j += line<T>) __builtin_prefetch(row + 8 * stride + j);
 }
 
-// Rows of `width` numbers as rows of whole cache lines, which noughts fill up.
+// Copies rows of `width` numbers into rows of whole cache lines, filled up with zeros.
 template <class T>
 void pack(Rows<T> to, Rows<const T> from, int64_t rows, int64_t width) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -103,7 +102,7 @@ void pack(Rows<T> to, Rows<const T> from, int64_t rows, int64_t width) {
 }
 template <class T>
 void pack_turned(Rows<T> to, Rows<const T> from, int64_t rows, int64_t width) {
-  constexpr int64_t at_once = 8;  // of which `line` is a multiple
+  constexpr int64_t at_once = 8;  // `line` is a multiple of it
   for (int64_t first = 0; first < to.row; first += at_once)
     for (int64_t j = 0; j < width; ++j) {
       T* row = to.at + j * to.row + first;
@@ -112,7 +111,7 @@ void pack_turned(Rows<T> to, Rows<const T> from, int64_t rows, int64_t width) {
     }
 }
 
-// Brings together what `of` makes of each number of a row of whole vectors.
+// Reduces a row of whole vectors: `of` maps each number, `both` combines two results.
 template <class T, class Of, class Both>
 inline T over_row(T* row, int64_t width, T start, Of of, Both both) {
   T some[lanes<T>];
@@ -126,11 +125,12 @@ inline T over_row(T* row, int64_t width, T start, Of of, Both both) {
   return some[0];
 }
 
-// A score so low adds nothing to a softmax.
+// The score of a key that the query does not see: so low that it adds nothing to a softmax.
 template <class T>
 constexpr T unseen = sizeof(T) == sizeof(float) ? T(-1e30f) : T(-1e300);
 
-// Marks the scores of a row, `width` wide from key `seen.first` on, that its query does not see.
+// Sets to `unseen` the scores of keys that the query does not see. The row begins with key
+// `seen.first`.
 template <class T>
 void hide_unseen(T* row, const Attention<T>& a, const Seen<T>& seen, int64_t query) {
   const int64_t first = query + a.from - seen.first;
@@ -139,14 +139,14 @@ void hide_unseen(T* row, const Attention<T>& a, const Seen<T>& seen, int64_t que
   for (int64_t j = last - seen.first; j < seen.width(); ++j) row[j] = unseen<T>;
 }
 
-// Takes rows off the buffer.
+// Takes room for rows off the front of the buffer.
 template <class T>
 Rows<T> room(T*& buffer, int64_t rows, int64_t width) {
   T* const at = buffer;
   buffer += rows * width;
   return {at, width};
 }
-// The rows from one on, each from a column on, to be read.
+// Rows to be read: from row `first` on, each from column `column` on.
 template <class T>
 Rows<const T> from(Rows<T> rows, int64_t first = 0, int64_t column = 0) {
   return {rows.at + first * rows.row + column, rows.row};
@@ -160,7 +160,7 @@ Left<T> turned(Rows<const T> rows) {
   return {rows.at, 1, rows.row};
 }
 
-// Writes rows of a head.
+// Copies packed rows to the rows of a head from `first` on.
 template <class T>
 void unpack(Rows<T> to, int64_t first, Rows<const T> made, int64_t rows, int64_t width) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -209,8 +209,8 @@ void attend(const Attention<T>& a) {
 // The parts of a head's buffer in backward: operands, which are packed, and sums of gradients.
 template <class T>
 struct Packed {
-  Rows<T> k_turned, v_turned, k, dk, dv;     // of all keys
-  Rows<T> scores, more_scores, q, dout, dq;  // of a block of queries
+  Rows<T> k_turned, v_turned, k, dk, dv;     // for all keys
+  Rows<T> scores, more_scores, q, dout, dq;  // for a block of queries
   Packed(const Attention<T>& a, int64_t block) {
     const int64_t keys = whole_lines<T>(a.keys), wide = whole_lines<T>(a.width),
                   values = whole_lines<T>(a.value_width);
@@ -233,8 +233,8 @@ struct Packed {
   }
 };
 
-// Turns a row of scores into probabilities, and a row of their gradients into the scores'.
-// `delta`: the sum of dout times out.
+// Turns scores p of a row into probabilities, and dp, the gradients of the probabilities, into
+// those of the scores. `delta`: the dot product of dout and out.
 template <class T>
 inline void score_gradients(T* p, T* dp, int64_t width, T scale, T lse, T delta) {
 #pragma omp simd

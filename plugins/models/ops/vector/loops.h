@@ -1,5 +1,5 @@
-// The loops of vector.h, for the instruction set that the file which includes this is compiled for:
-// it says its name in MW_VECTOR_ISA. Plain loops, which the compiler vectorises. No function of the
+// The loops of vector.h, compiled for the instruction set of the file that includes this, which
+// defines its name as MW_VECTOR_ISA. Plain loops, which the compiler vectorises. No function of the
 // standard library is called in them: an inline one would be emitted with this file's instructions,
 // and other code might get to call it.
 #pragma once

@@ -8,24 +8,25 @@
 
 namespace mw::vector {
 
-// How the output of a loop is written.
+// Whether a loop overwrites its output or adds to it.
 enum class Write : std::uint8_t { over, added };
 
 template <class T>
 struct RmsBackward {
   const T *dy, *x, *weight, *rstd;
-  T* dx = nullptr;            // null: not wanted
-  T* dw = nullptr;            // null: not wanted; else added to
-  Write write = Write::over;  // of dx
-  std::int64_t stride = 0;    // from row to row of dy, x and dx: their columns may be some of all
+  T* dx = nullptr;            // null: gradient not wanted
+  T* dw = nullptr;            // null: gradient not wanted; else it is added to
+  Write write = Write::over;  // how dx is written
+  // distance between rows of dy, x and dx, which may be some columns of wider ones
+  std::int64_t stride = 0;
 };
 
 template <class T>
 struct SwiGluBackward {
   const T *dy, *gate, *up;
-  const T* weights;  // one for each row; null: none
-  T *dgate, *dup;    // may lie on gate and up; null: not wanted
-  T* dweights;       // null: not wanted
+  const T* weights;  // a weight for each row; null: no weights
+  T *dgate, *dup;    // may share memory with gate and up; null: not wanted
+  T* dweights;       // null: gradient not wanted
   Write write_gate = Write::over, write_up = Write::over, write_weights = Write::over;
 };
 
@@ -33,16 +34,16 @@ struct SwiGluBackward {
 template <class T>
 struct Heads {
   const T* x;
-  T* y;  // may be x
+  T* y;  // may be the same memory as x
   std::int64_t heads, width;
-  std::int64_t x_stride, y_stride;  // from head to head
-  bool halves = true;               // the pairs are halves of a head, else neighbours
-  T sign = 1;                       // -1: turns back
+  std::int64_t x_stride, y_stride;  // distance from one head to the next
+  bool halves = true;  // a pair has one element of each half of a head; false: neighbours
+  T sign = 1;          // -1: the inverse rotation
   Write write = Write::over;
 };
 
-// One instruction set's loops for numbers of type T. Matrices without a stride are contiguous,
-// `rows` by `columns`.
+// The loops for numbers of type T, compiled for one instruction set. Matrices without a stride are
+// contiguous, `rows` by `columns`.
 template <class T>
 struct Loops {
   // y = x rstd weight, with rstd = 1 / sqrt(mean of x squared + eps) for each row.
@@ -57,7 +58,7 @@ struct Loops {
   void (*rotate)(const Heads<T>& h, const T* cosine, const T* sine);
   // The sum of exp(x - max) for each row.
   void (*exp_sum)(T* sum, const T* x, const T* max, std::int64_t rows, std::int64_t columns);
-  // y = factor exp(x - max), or is added to. y may be x.
+  // y = factor exp(x - max), or that is added to y. y may be x.
   void (*exp_scaled)(T* y, const T* x, const T* max, const T* factor, std::int64_t rows,
                      std::int64_t columns, Write write);
   // Attention of one head.
@@ -65,7 +66,7 @@ struct Loops {
   void (*attend_backward)(const Attention<T>& a);
 };
 
-// Those of the instruction set that ATen uses here. T is float or double.
+// The loops for the instruction set that ATen uses here. T is float or double.
 template <class T>
 const Loops<T>& loops();
 
