@@ -110,7 +110,7 @@ void AccountRows::take_product(const Instruction& i, const RankView& view, doubl
 
 void AccountRows::take_sent(const Instruction& i, const RankView& view,
                             const InstructionParts& parts) {
-  footprint(view, i, Asks::work, footprint_);
+  footprint(view, i, FootprintParts::work, footprint_);
   double bytes = 0;
   for (const Transfer& transfer : footprint_.transfers) bytes += copied_bytes(transfer);
   std::string name = "transfers";
@@ -146,7 +146,7 @@ void AccountRows::take_rest(const Instruction& i, const RankView& view, double s
     if (bytes > 0) add_memory(widened ? "gradients widened" : "slices' operands", seconds, bytes);
     return;
   }
-  footprint(view, i, Asks::work, footprint_);
+  footprint(view, i, FootprintParts::work, footprint_);
   double bytes = 0;
   bool product = false;
   for (const LocalWork& work : footprint_.work) {

@@ -91,9 +91,9 @@ std::vector<std::int64_t> operand_shape(const Graph& graph, const LocalDims& dim
 }
 
 // A product as an instruction calls it, on operands that are made up for the measurement.
-class Call {
+class ProductTrial {
  public:
-  Call(const RankView& view, const Instruction& i, at::TensorOptions options)
+  ProductTrial(const RankView& view, const Instruction& i, at::TensorOptions options)
       : program_(view.program()),
         op_(program_.graph->ops()[static_cast<std::size_t>(i.op)]),
         options_(options.dtype(scalar_type(program_.dtype))),
@@ -266,8 +266,8 @@ void AloneTimes::begin(RankRun& rank) {
       double& seconds = seconds_[product.name];
       seconds = not_known;
       try {
-        const Call call(views.of(product.microbatch), product.instruction,
-                        at::TensorOptions().device(rank.device()));
+        const ProductTrial call(views.of(product.microbatch), product.instruction,
+                                at::TensorOptions().device(rank.device()));
         seconds = watch.seconds_of(0.03, [&] { call.run(product.instruction.piece); });
         // the op needs more than operands: its seconds stay not_known
       } catch (const std::exception&) {

@@ -76,7 +76,7 @@ void price_rows(const Cluster& cluster, const Json& rows, Json& seconds) {
   for (const int node : rows["node"]) ranks.push_back(node * cluster.node.devices + used[node]++);
   std::vector<int> ascending = ranks;
   std::sort(ascending.begin(), ascending.end());
-  const Placed placed = place(cluster, ascending);
+  const RankPlacement placed = place(cluster, ascending);
   for (const double bytes : rows["bytes"]) {
     double slowest = 0;  // seconds of the slowest send from a rank to the next, round a ring
     for (std::size_t r = 0; op == Collective::send && r < ranks.size(); ++r)

@@ -63,7 +63,7 @@ void OneRank::add_to(WorkSamples& samples) const {
     const auto& [segment, index, microbatch] = where;
     const Instruction& i = program.segments[segment].code[index];
     const RankView& view = views.of(microbatch);
-    const SizedWork sized = sized_work(view, i, footprint(view, i, Asks::work));
+    const SizedWork sized = sized_work(view, i, footprint(view, i, FootprintParts::work));
     const WorkSize& size = sized.size;
     together += taken;
     alike[{work_kind(program, i), work_class(program, i), sized.product, size.flops, size.bytes,

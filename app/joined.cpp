@@ -46,16 +46,16 @@ std::string words_for(const std::string& verb) {
   return "mw." + verb;
 }
 
-struct Given {  // an experiment, as one process reads it
+struct ReadExperiment {  // an experiment, as one process reads it
   std::string hash, resolved;
   std::string of_run;  // the keys that are not in the hash, such as checkpoint
 };
 template <class Pack>
-void members(Pack& pack, Given& given) {
+void members(Pack& pack, ReadExperiment& given) {
   pack(given.hash, given.resolved, given.of_run);
 }
 
-Given given_of(const RunRequest& asked) {
+ReadExperiment given_of(const RunRequest& asked) {
   Json of_run = Json::object();
   for (const std::string& key : keys_of_run())
     if (asked.resolved.contains(key)) of_run[key] = asked.resolved[key];
@@ -99,7 +99,7 @@ Difference first_difference(const Json& one, const Json& other, const std::strin
 }
 
 void agree_on(Processes& processes, const std::string& verb, std::vector<Experiment>& experiments) {
-  std::vector<Given> own;
+  std::vector<ReadExperiment> own;
   for (auto& experiment : experiments) {
     experiment.processes = &processes;
     own.push_back(given_of(experiment));
@@ -109,16 +109,16 @@ void agree_on(Processes& processes, const std::string& verb, std::vector<Experim
   const std::string what = words_for(verb);
   const std::vector<std::string> all = processes.gather(what, pack(own));
   for (std::size_t p = 1; p < all.size(); ++p) {
-    auto given = unpack<std::vector<Given>>(all[p]);
-    given.resize(own.size(), Given{"", "{}", "{}"});
+    auto given = unpack<std::vector<ReadExperiment>>(all[p]);
+    given.resize(own.size(), ReadExperiment{"", "{}", "{}"});
     for (std::size_t i = 0; i < own.size(); ++i) {
-      const auto compare = [&](bool same, const std::string Given::*part) {
+      const auto compare = [&](bool same, const std::string ReadExperiment::*part) {
         if (same) return;
         processes.refuse(
             {difference_of(processes, static_cast<int>(p), verb, own[i].*part, given[i].*part)});
       };
-      compare(given[i].hash == own[i].hash, &Given::resolved);
-      compare(given[i].of_run == own[i].of_run, &Given::of_run);
+      compare(given[i].hash == own[i].hash, &ReadExperiment::resolved);
+      compare(given[i].of_run == own[i].of_run, &ReadExperiment::of_run);
     }
   }
   processes.broadcast(what, "");

@@ -147,9 +147,9 @@ int list_plugins(const Arguments& arguments, Output& output) {
 namespace {
 
 // Collects what `plugins show NAME` prints of a name, whoever brings it.
-class Shown {
+class ShownThings {
  public:
-  explicit Shown(Output& output) : output_(output) {}
+  explicit ShownThings(Output& output) : output_(output) {}
 
   void add(const PluginDescriptor& plugin, const std::vector<const Registration*>& shown) {
     Json line = json_of(plugin, "");
@@ -198,7 +198,7 @@ std::vector<const Registration*> all_of(const PluginDescriptor& plugin) {
 
 // One plugin's options: types, ranges, defaults, docs.
 int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output) {
-  Shown shown(output);
+  ShownThings shown(output);
   if (name.find('/') != std::string::npos || name.ends_with(".so")) {
     const PluginDescriptor& plugin = plugins.load(name);
     shown.add(plugin, all_of(plugin));

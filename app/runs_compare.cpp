@@ -77,7 +77,7 @@ std::vector<Compared> differences(const std::vector<RunRow>& rows) {
   return differing;
 }
 
-struct Measured {
+struct MeasuredRun {
   std::vector<std::int64_t> steps;
   std::vector<double> losses;
   std::map<std::string, double> bytes;  // sent by a rank in a step, by axis
@@ -85,8 +85,8 @@ struct Measured {
   Json broken;  // why nothing of it can be read
 };
 
-Measured measured_of(const RunRow& row) {
-  Measured measured;
+MeasuredRun measured_of(const RunRow& row) {
+  MeasuredRun measured;
   if (!row.entry.readable()) return measured;
   RunReader reader(row.entry.path);
   const Json result = run_result(reader, row.entry);
@@ -100,10 +100,10 @@ Measured measured_of(const RunRow& row) {
 }
 
 // The last step that all runs have; -1: none.
-std::int64_t common_step(const std::vector<Measured>& runs) {
+std::int64_t common_step(const std::vector<MeasuredRun>& runs) {
   std::int64_t step = -1;
   bool first = true;
-  for (const Measured& run : runs) {
+  for (const MeasuredRun& run : runs) {
     if (run.steps.empty()) continue;  // unreadable, as another line says, or without steps
     const std::int64_t last = run.steps.back();
     step = first ? last : std::min(step, last);
@@ -113,7 +113,7 @@ std::int64_t common_step(const std::vector<Measured>& runs) {
 }
 
 std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
-  std::vector<Measured> measured;
+  std::vector<MeasuredRun> measured;
   for (const RunRow& row : rows) {
     try {
       measured.push_back(measured_of(row));
@@ -123,9 +123,9 @@ std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
   }
   std::vector<Compared> results;
   Compared broken{"left out, as it cannot be read", {}};
-  for (const Measured& run : measured) broken.values.push_back(run.broken);
+  for (const MeasuredRun& run : measured) broken.values.push_back(run.broken);
   if (std::any_of(measured.begin(), measured.end(),
-                  [](const Measured& run) { return !run.broken.is_null(); }))
+                  [](const MeasuredRun& run) { return !run.broken.is_null(); }))
     results.push_back(std::move(broken));
   const auto field = [&](const std::string& name) {
     Compared line{name, {}};
@@ -140,7 +140,7 @@ std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
   // Losses are compared at a common step, as runs may differ in length.
   if (const std::int64_t step = common_step(measured); step >= 0) {
     Compared line{fmt::format("loss at step {}", step), {}};
-    for (const Measured& run : measured) {
+    for (const MeasuredRun& run : measured) {
       const auto at = std::find(run.steps.begin(), run.steps.end(), step);
       line.values.push_back(
           at == run.steps.end()
@@ -153,21 +153,21 @@ std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
                            "bubble_fraction", "peak_bytes"})
     field(name);
   std::set<std::string> categories, axes;
-  for (const Measured& run : measured) {
+  for (const MeasuredRun& run : measured) {
     for (const auto& [axis, bytes] : run.bytes) axes.insert(axis);
     if (run.memory.is_object())
       for (const auto& [category, bytes] : run.memory.items()) categories.insert(category);
   }
   for (const std::string& category : categories) {
     Compared line{"memory." + category, {}};
-    for (const Measured& run : measured)
+    for (const MeasuredRun& run : measured)
       line.values.push_back(
           run.memory.is_object() && run.memory.contains(category) ? run.memory[category] : Json());
     results.push_back(std::move(line));
   }
   for (const std::string& axis : axes) {
     Compared line{"bytes over " + axis, {}};
-    for (const Measured& run : measured) {
+    for (const MeasuredRun& run : measured) {
       const auto at = run.bytes.find(axis);
       line.values.push_back(run.steps.empty()       ? Json()
                             : at == run.bytes.end() ? Json(0)

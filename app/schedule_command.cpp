@@ -34,7 +34,7 @@ constexpr std::int64_t most_works = std::int64_t{1} << 21;
 constexpr double most_time = 1e12;  // in any unit: sums of such times stay exact enough
 
 // A schedule, and the request that it was made for.
-struct Made {
+struct RequestedSchedule {
   Schedule schedule;
   ScheduleRequest request;
   std::string of_one_chunk;  // see Scheduler::of_one_chunk()
@@ -67,7 +67,7 @@ Json options_of(const ScheduleArguments& arguments) {
   return given;
 }
 
-Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
+RequestedSchedule read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
   check_regular(arguments.name);
   const std::optional<std::string> text = whole_file(arguments.name);
   if (!text) {
@@ -82,7 +82,7 @@ Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
                             arguments.options.front(), arguments.name),
                 "leave --option out, or name a scheduler");
   }
-  Made made;
+  RequestedSchedule made;
   made.schedule = schedule_from_csv(*text, arguments.name);
   const auto choose = [](int given, int found) { return given > 0 ? given : found; };
   made.request.stages = choose(arguments.stages, made.schedule.stages());
@@ -99,7 +99,7 @@ Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
   return made;
 }
 
-Made make_schedule(const ScheduleArguments& arguments, Catalog& catalog) {
+RequestedSchedule make_schedule(const ScheduleArguments& arguments, Catalog& catalog) {
   const Registration& found = catalog.find(Kind::scheduler, arguments.name);
   Problems problems;
   const Values values = found.options().read(options_of(arguments), "", problems);
@@ -113,7 +113,7 @@ Made make_schedule(const ScheduleArguments& arguments, Catalog& catalog) {
                              arguments.name));
   }
   problems.throw_if_any();
-  Made made;
+  RequestedSchedule made;
   made.request.stages = arguments.stages;
   made.request.microbatches = arguments.microbatches;
   const int fixed = std::max(1, scheduler->fixed_chunks());
@@ -150,7 +150,7 @@ std::string percent(double part) {
   return fmt::format("{:.1f} %", 100 * part);
 }
 
-std::string title_of(const Made& made) {
+std::string title_of(const RequestedSchedule& made) {
   std::string title = fmt::format(
       "{}: {}, {}", made.schedule.name, plural(made.request.stages, "stage"),
       made.request.microbatches == 1 ? "1 microbatch"
@@ -164,11 +164,12 @@ std::string caption_of(const ScheduleTimeline& timeline) {
 }
 
 // Most activations of a stage, in microbatches of the whole stage: a chunk's count in part.
-double high_water(const Made& made, const ScheduleTimeline& timeline, std::size_t stage) {
+double high_water(const RequestedSchedule& made, const ScheduleTimeline& timeline,
+                  std::size_t stage) {
   return timeline.microbatches_peak[stage] / made.request.chunks;
 }
 
-std::string text_of(const Made& made, const ScheduleTimeline& timeline) {
+std::string text_of(const RequestedSchedule& made, const ScheduleTimeline& timeline) {
   std::string text = title_of(made) + "\n\n" +
                      draw_text(made.schedule, timeline, terminal_columns(), paints()) + '\n';
   TextTable table({"stage", "idle", "inside", "activations"}, {0, 1, 2, 3});
@@ -189,7 +190,7 @@ std::string text_of(const Made& made, const ScheduleTimeline& timeline) {
          caption_of(timeline) + '\n';
 }
 
-Json json_of(const Made& made, const ScheduleTimeline& timeline) {
+Json json_of(const RequestedSchedule& made, const ScheduleTimeline& timeline) {
   Json json = {{"kind", "schedule"},
                {"name", made.schedule.name},
                {"stages", made.request.stages},
@@ -213,7 +214,7 @@ std::vector<OutputFile> files_of(const ScheduleArguments& arguments) {
           {"--trace", arguments.trace, OutputKind::trace}};
 }
 
-void write_files(const ScheduleArguments& arguments, const Made& made,
+void write_files(const ScheduleArguments& arguments, const RequestedSchedule& made,
                  const ScheduleTimeline& timeline, Output& output) {
   const auto write = [&](const OutputFile& file, const std::string& text) {
     write_output(file, text);
@@ -259,7 +260,8 @@ int show_schedule(const ScheduleArguments& arguments, Output& output) {
       (!std::filesystem::is_directory(arguments.name) && !irregular(arguments.name).empty());
   check_outputs(files_of(arguments),
                 {{"the schedule that is read", is_file ? arguments.name : ""}});
-  const Made made = is_file ? read_schedule(arguments, plugins) : make_schedule(arguments, plugins);
+  const RequestedSchedule made =
+      is_file ? read_schedule(arguments, plugins) : make_schedule(arguments, plugins);
   Problems problems;
   check(made.schedule, made.request, problems);
   problems.throw_if_any();

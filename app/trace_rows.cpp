@@ -47,7 +47,7 @@ const Instruction& TraceRows::at(const InstructionTime& time) const {
 }
 
 bool TraceRows::name_transfer(const Instruction& instruction, int microbatch, SpanRow& row) const {
-  const Footprint made = footprint(views_.of(microbatch), instruction, Asks::work);
+  const Footprint made = footprint(views_.of(microbatch), instruction, FootprintParts::work);
   if (made.transfers.empty()) return false;
   const CommunicationKey key = key_of(made.transfers.front(), program_);
   row.axis = key.axis;
@@ -156,7 +156,8 @@ std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& ti
       made.kind = time.kind == Of::copy ? "transfer" : "wait";
       made.name = "copy";
       made.axis = "host";
-      made.bytes = footprint(views_.of(time.microbatch), at(time), Asks::work).host_copy.bytes;
+      made.bytes =
+          footprint(views_.of(time.microbatch), at(time), FootprintParts::work).host_copy.bytes;
     } else if (time.kind == Of::on_host) {
       made.axis = "host";
     } else if (time.kind != Of::own) {

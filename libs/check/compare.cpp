@@ -53,7 +53,7 @@ class Comparison {
 
   // The first process judges; the others only run their ranks of the two plans.
   CompareOutcome run() {
-    Side a, b;
+    JudgedRun a, b;
     by_the_first(a_, stop_, [&](const std::atomic<bool>* end) {
       judge_.losses = run_reference(end);
       a = side(a_, end);
@@ -211,9 +211,9 @@ class Comparison {
 
   // Measures the error of one rank in the plan's precision at each tensor, once for a and b if they
   // have the same precision.
-  Side side(const RunSetup& experiment, const std::atomic<bool>* stop) {
+  JudgedRun side(const RunSetup& experiment, const std::atomic<bool>* stop) {
     const Plan& plan = *experiment.plan;
-    Side side;
+    JudgedRun side;
     const bool exact = plan.request.precision == Precision::fp64;
     const auto one = one_rank_in(plan, exact ? Precision::fp32 : plan.request.precision);
     side.roundoff = roundoff(name_of(plan.request.precision));

@@ -30,9 +30,9 @@ double Judge::size_of(const TensorKey& key, const Differences& d) const {
   return std::max({d.size, floor, 1e-30});
 }
 
-Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double size, const Side& a,
-                             const Side& b) {
-  const auto of = [&](const Side& side) {
+Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double size,
+                             const JudgedRun& a, const JudgedRun& b) {
+  const auto of = [&](const JudgedRun& side) {
     // The number of parts of a sum: ranks, times microbatches for what accumulates over them.
     const double parts = static_cast<double>(side.ranks) *
                          (key.kind >= TensorKind::gradient ? side.microbatches : 1);
@@ -60,7 +60,7 @@ Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double 
 // rounding moves by the whole learning rate either way. Runs that do so and runs that do not are
 // both right, beyond the measured errors. So the optimizer is run on the gradients, and on
 // gradients whose nonzero elements are off by what k allows, up and down.
-void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
+void Judge::follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& b,
                    const std::map<TensorKey, at::Tensor>& reference) {
   const at::Tensor as_is = at::zeros_like(reference.at(first).flatten(), at::kDouble);
   std::vector<at::Tensor> parameters = {as_is, as_is.clone(), as_is.clone()};
@@ -115,8 +115,8 @@ void Judge::matrix_step(const at::Tensor& parameter, const at::Tensor& gradient,
                    .columns = columns});
 }
 
-TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d, const Side& a,
-                                      const Side& b) {
+TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d,
+                                      const JudgedRun& a, const JudgedRun& b) {
   TensorDifference t;
   t.key = key;
   const int op = op_of(graph_, key);
@@ -194,7 +194,7 @@ void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
 
 // Judges the loss and the gradient norm that a step reports. Their bounds follow from those of
 // tensors: a loss is an op's output, and | |x| - |y| | <= |x - y| over all gradients.
-void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b) const {
+void Judge::judge_reports(CompareOutcome& outcome, const JudgedRun& a, const JudgedRun& b) const {
   const auto worse = [](ComparedScalar& known, const ComparedScalar& next) {
     if (known.bound == 0 || next.ratio() > known.ratio()) known = next;
   };
@@ -217,7 +217,7 @@ void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b)
     // The norm itself is a sum over all elements, in fp32 where the plan computes in less than
     // fp64.
     const auto elements = static_cast<double>(graph_.parameter_count());
-    const auto parts = [&](const Side& side) {
+    const auto parts = [&](const JudgedRun& side) {
       return std::sqrt(elements) * std::min(side.roundoff, 0x1p-24) +
              std::sqrt(static_cast<double>(side.ranks) * side.microbatches) * side.roundoff;
     };
@@ -231,7 +231,7 @@ void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b)
   }
 }
 
-CompareOutcome Judge::judge(const Side& a, const Side& b,
+CompareOutcome Judge::judge(const JudgedRun& a, const JudgedRun& b,
                             const std::map<TensorKey, at::Tensor>& reference) {
   CompareOutcome outcome;
   const std::vector<int> losses_of_graph = graph_.losses();

@@ -30,7 +30,7 @@ struct Differences {
 };
 
 // One of the two runs.
-struct Side {
+struct JudgedRun {
   int errors = 0;       // index into Differences::errors, for the run's precision
   double factor = 1;    // by which these errors are multiplied
   double roundoff = 0;  // unit roundoff of the run's precision
@@ -50,26 +50,26 @@ class Judge {
   // many leading dims number matrices, and how many dims after them make the rows.
   std::map<int, std::pair<int, int>> matrices;
 
-  CompareOutcome judge(const Side& a, const Side& b,
+  CompareOutcome judge(const JudgedRun& a, const JudgedRun& b,
                        const std::map<TensorKey, at::Tensor>& reference);
 
  private:
   struct Error {
     double a = 0, b = 0;  // relative errors of one rank in the precisions of a and of b
   };
-  Error error_of(const TensorKey& key, const Differences& d, double size, const Side& a,
-                 const Side& b);
+  Error error_of(const TensorKey& key, const Differences& d, double size, const JudgedRun& a,
+                 const JudgedRun& b);
   double size_of(const TensorKey& key, const Differences& d) const;
-  void follow(const TensorKey& first, const Side& a, const Side& b,
+  void follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& b,
               const std::map<TensorKey, at::Tensor>& reference);
   void matrix_step(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
                    double rate, double scale, std::pair<int, int> shape,
                    at::IntArrayRef sizes) const;
-  TensorDifference difference_of(const TensorKey& key, const Differences& d, const Side& a,
-                                 const Side& b);
+  TensorDifference difference_of(const TensorKey& key, const Differences& d, const JudgedRun& a,
+                                 const JudgedRun& b);
   TensorDifference read_of(const TensorKey& key, const Differences& d) const;
   void take(CompareOutcome& outcome, const TensorDifference& d) const;
-  void judge_reports(CompareOutcome& outcome, const Side& a, const Side& b) const;
+  void judge_reports(CompareOutcome& outcome, const JudgedRun& a, const JudgedRun& b) const;
 
   const Graph& graph_;
   std::map<std::pair<std::int64_t, int>, Error> errors_;  // of forward values, by step and value

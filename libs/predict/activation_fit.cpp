@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t least_bytes = std::int64_t{64} << 10;  // smaller tensors stay on the device
 
 // A tensor that a layer keeps for backward.
-struct Kept {
+struct OffloadCandidate {
   std::string name;
   int layer = -1;
   double again = 0;  // seconds to make the tensor again from what else is kept
@@ -54,25 +54,26 @@ class KeptTensors {
 
   // The kept tensors of layers, those first that are dearest to make again for their seconds of the
   // host link.
-  std::vector<Kept> list() const {
-    std::map<std::string, Kept> found;  // by name, as views of one value go together
+  std::vector<OffloadCandidate> list() const {
+    std::map<std::string, OffloadCandidate> found;  // by name, as views of one value go together
     for (const auto& [slot, writers] : writers_) {
       const Instruction& maker = code_[writers.front()];
       const int layer = layer_of(slot, maker);
       if (layer < 0 || read_.count(slot) == 0) continue;
       const std::int64_t bytes = rank_.bytes(slot);
       if (bytes < least_bytes) continue;
-      Kept& kept = found[program_.slots[slot].name];
+      OffloadCandidate& kept = found[program_.slots[slot].name];
       std::set<int> counted;
       kept.name = program_.slots[slot].name;
       kept.layer = layer;
       kept.copy += machine_->host_copy(static_cast<double>(bytes));
       kept.again = std::max(kept.again, seconds_to_make(slot, counted));
     }
-    std::vector<Kept> list;
+    std::vector<OffloadCandidate> list;
     for (auto& [name, kept] : found) list.push_back(std::move(kept));
-    std::stable_sort(list.begin(), list.end(),
-                     [](const Kept& a, const Kept& b) { return a.worth() > b.worth(); });
+    std::stable_sort(
+        list.begin(), list.end(),
+        [](const OffloadCandidate& a, const OffloadCandidate& b) { return a.worth() > b.worth(); });
     return list;
   }
 
@@ -108,7 +109,7 @@ class KeptTensors {
   }
 
   double seconds_of(const Instruction& i) const {
-    return machine_->work(rank_, i, footprint(rank_, i, Asks::work)).seconds;
+    return machine_->work(rank_, i, footprint(rank_, i, FootprintParts::work)).seconds;
   }
 
   // Seconds to make the slot again, from slots that are kept or that no op of a layer makes.
@@ -140,13 +141,13 @@ class KeptTensors {
 
 // The kept tensors of one virtual stage in order of their worth, and the seconds of each layer's
 // forward.
-struct OfStage {
-  std::vector<Kept> kept;
+struct StageTensors {
+  std::vector<OffloadCandidate> kept;
   std::map<int, double> layer_seconds;
 };
 
-std::vector<OfStage> stages_of(const Plan& plan, const Machine& machine, std::int64_t limit) {
-  std::vector<OfStage> stages;
+std::vector<StageTensors> stages_of(const Plan& plan, const Machine& machine, std::int64_t limit) {
+  std::vector<StageTensors> stages;
   for (const Program& program : plan.programs) {
     std::int64_t most = 0;
     for (const RankClass& kind : rank_classes(program)) {
@@ -157,8 +158,8 @@ std::vector<OfStage> stages_of(const Plan& plan, const Machine& machine, std::in
     for (const Segment& segment : program.segments) {
       if (segment.kind != SegmentKind::forward || segment.copy_of >= 0) continue;
       const KeptTensors tensors(program, segment, machine, plan.request.threads);
-      OfStage stage{tensors.list(), {}};
-      for (const Kept& kept : stage.kept)
+      StageTensors stage{tensors.list(), {}};
+      for (const OffloadCandidate& kept : stage.kept)
         stage.layer_seconds[kept.layer] = tensors.layer_seconds(kept.layer);
       stages.push_back(std::move(stage));
     }
@@ -168,13 +169,13 @@ std::vector<OfStage> stages_of(const Plan& plan, const Machine& machine, std::in
 
 // Fills a knapsack for each layer: the tensors of most worth that the host link can carry in
 // `share` of the layer's forward. What is left of one layer's share goes to the next layer.
-std::set<std::string> chosen(const std::vector<OfStage>& stages, double share) {
+std::set<std::string> chosen(const std::vector<StageTensors>& stages, double share) {
   std::set<std::string> names;
-  for (const OfStage& stage : stages) {
+  for (const StageTensors& stage : stages) {
     double left = 0;
     for (const auto& [layer, seconds] : stage.layer_seconds) {
       left += share * seconds;
-      for (const Kept& kept : stage.kept) {
+      for (const OffloadCandidate& kept : stage.kept) {
         if (kept.layer != layer || kept.copy > left) continue;
         left -= kept.copy;
         names.insert(kept.name);
@@ -231,7 +232,7 @@ std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, Recompu
                  "name a cluster whose device has `link`, or write offload = { ops = … }");
     return nullptr;
   }
-  const std::vector<OfStage> stages = stages_of(*plan, *machine, request.recompute.fit);
+  const std::vector<StageTensors> stages = stages_of(*plan, *machine, request.recompute.fit);
   std::shared_ptr<const Plan> best;
   std::set<std::set<std::string>> tried;
   double least = std::numeric_limits<double>::infinity();

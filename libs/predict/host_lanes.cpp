@@ -20,7 +20,7 @@ HostLanes::HostLanes(const RankView& rank) : program_(rank.program()) {
   for (const Segment& segment : program.segments) {
     for (const Instruction& i : segment.code) {
       if (i.ring || (!some(i.inputs, on_host) && !some(i.outputs, on_host))) continue;
-      footprint(rank, i, Asks::work, made);
+      footprint(rank, i, FootprintParts::work, made);
       if (made.host_copy.bytes <= 0 || made.host_copy.device < 0) continue;
       copied_.resize(program.slots.size(), false);
       copied_[storage(made.host_copy.device)] = true;

@@ -57,12 +57,12 @@ double InstructionPrices::seconds(const Instruction& i) {
 
 double InstructionPrices::transfer_seconds(const Instruction& i, int kind) const {
   const RankView& rank = ranks_.of_kind(kind);
-  const Footprint made = footprint(rank, i, Asks::work);
+  const Footprint made = footprint(rank, i, FootprintParts::work);
   return machine_->transfer(rank, i, made.transfers.at(0)).seconds;
 }
 
 int InstructionPrices::key_of(const Instruction& start) {
-  const Footprint made = footprint(ranks_.of_kind(0), start, Asks::work);
+  const Footprint made = footprint(ranks_.of_kind(0), start, FootprintParts::work);
   return static_cast<int>(keys_.number(made.transfers.at(0)));
 }
 
@@ -127,7 +127,7 @@ WorkTime InstructionPrices::beside(const Segment& segment, const Kinds& kinds) {
 
 PricedInstruction InstructionPrices::price(const Instruction& i) {
   Footprint& made = made_;
-  footprint(*rank_, i, Asks::work, made);
+  footprint(*rank_, i, FootprintParts::work, made);
   PricedInstruction p;
   p.of_step = between_lasting(program_, i);
   p.awaits = made.awaits;

@@ -32,18 +32,18 @@ double node_all_reduce(const NodeLinks& node, double bytes, int ranks) {
 }
 
 // A device's bandwidth of its node's NICs, before the share of it that is achieved.
-double nic_rate(const Network& network, const Placed& where, const Library& library) {
+double nic_rate(const Network& network, const RankPlacement& where, const Library& library) {
   return network.nic * library.nics / (where.one_pod ? 1 : network.oversubscription);
 }
 
-double nic(const Network& network, const Placed& where, const Library& library) {
+double nic(const Network& network, const RankPlacement& where, const Library& library) {
   const bool partial = where.in_node > 1 && where.in_node < where.of_node;
   return nic_rate(network, where, library) * network.share * (partial ? network.partial : 1);
 }
 
 // Seconds of an all-reduce among ranks of several nodes. All groups of a node run at once, so a
 // group with g ranks in a node has the NICs' share of g devices.
-double network_all_reduce(const Cluster& cluster, double bytes, const Placed& where,
+double network_all_reduce(const Cluster& cluster, double bytes, const RankPlacement& where,
                           const Library& library, bool hierarchical) {
   const Network& network = cluster.network;
   const double own = nic(network, where, library);
@@ -60,7 +60,7 @@ double network_all_reduce(const Cluster& cluster, double bytes, const Placed& wh
   return std::min(ring, tree);
 }
 
-double torus_all_reduce(const Torus& torus, double bytes, const Placed& where) {
+double torus_all_reduce(const Torus& torus, double bytes, const RankPlacement& where) {
   const double n = where.ranks;
   return 2 * (n - 1) / n * bytes / (torus.bandwidth * torus.share * where.torus_links) +
          2 * std::log2(n) * torus.latency;
@@ -69,7 +69,8 @@ double torus_all_reduce(const Torus& torus, double bytes, const Placed& where) {
 // Sets how many of a device's links the ranks use, of which other groups on the same ring take
 // parts, and the load of an all-to-all on the links in the middle: half of what each rank on one
 // side has goes to the other side, by one link in a line and by two in a ring.
-void place_on_torus(const std::vector<int>& shape, const std::vector<int>& ranks, Placed& where) {
+void place_on_torus(const std::vector<int>& shape, const std::vector<int>& ranks,
+                    RankPlacement& where) {
   double& links = where.torus_links;
   std::int64_t inner = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {
@@ -92,8 +93,8 @@ void place_on_torus(const std::vector<int>& shape, const std::vector<int>& ranks
 
 }  // namespace
 
-Placed place(const Cluster& cluster, const std::vector<int>& ranks) {
-  Placed where;
+RankPlacement place(const Cluster& cluster, const std::vector<int>& ranks) {
+  RankPlacement where;
   where.ranks = static_cast<int>(ranks.size());
   where.of_node = cluster.node.devices;
   if (!cluster.torus.shape.empty()) {
@@ -121,8 +122,8 @@ namespace {
 
 // Seconds of a collective by the rates and latencies of links, and inside a node by the curves of
 // all-reduces.
-double described_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
-                         const Library& library) {
+double described_seconds(const Cluster& cluster, Collective op, double bytes,
+                         const RankPlacement& where, const Library& library) {
   const bool torus = where.torus_links > 0;
   const double n = where.ranks;
   if (op == Collective::all_to_all) {
@@ -152,12 +153,12 @@ double described_seconds(const Cluster& cluster, Collective op, double bytes, co
 }
 
 // How many times faster a group's NICs are than the NICs that the curves were measured on.
-double nic_scale(const Network& network, const Placed& where, const Library& library) {
+double nic_scale(const Network& network, const RankPlacement& where, const Library& library) {
   return nic_rate(network, where, library) / network.curve_nic;
 }
 
 std::optional<CurveTime> measured_time(const Cluster& cluster, Collective op, double bytes,
-                                       const Placed& where, const Library& library) {
+                                       const RankPlacement& where, const Library& library) {
   if (where.torus_links > 0 || bytes <= 0) return std::nullopt;
   if (where.nodes == 1) return measured_in_node(cluster.node, op, bytes, where.ranks);
   const Network& network = cluster.network;
@@ -168,8 +169,8 @@ std::optional<CurveTime> measured_time(const Cluster& cluster, Collective op, do
 
 }  // namespace
 
-double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
-                          const Library& library) {
+double collective_seconds(const Cluster& cluster, Collective op, double bytes,
+                          const RankPlacement& where, const Library& library) {
   if (where.ranks <= 1) return 0;
   if (const auto measured = measured_time(cluster, op, bytes, where, library))
     return measured->seconds;
@@ -192,7 +193,8 @@ Basis link_basis(const Cluster& cluster, bool crosses) {
   return cluster.device.fitted && !changed ? Basis::fitted : Basis::beyond;
 }
 
-Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where) {
+Basis collective_basis(const Cluster& cluster, Collective op, double bytes,
+                       const RankPlacement& where) {
   if (where.ranks <= 1 || bytes <= 0) return Basis::measured;
   const bool inside = where.torus_links == 0 && where.nodes == 1;
   const auto measured = measured_time(cluster, op, bytes, where, {});
@@ -202,7 +204,7 @@ Basis collective_basis(const Cluster& cluster, Collective op, double bytes, cons
   return measured->same_op ? Basis::measured : Basis::fitted;
 }
 
-double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
+double exchange_seconds(const Cluster& cluster, double bytes, const RankPlacement& where,
                         const Library& library, const RowExchange& rows) {
   const double nodes = where.nodes;
   if (!rows.by_node || where.torus_links > 0 || nodes < 2 || rows.copies <= 1)
@@ -244,7 +246,7 @@ double host_copy_seconds(const Cluster& cluster, double bytes, int devices) {
   return bytes / (together > 0 ? std::min(cluster.host_link, together) : cluster.host_link);
 }
 
-double traffic_share(const Cluster& cluster, const Placed& where, const Library& library) {
+double traffic_share(const Cluster& cluster, const RankPlacement& where, const Library& library) {
   if (where.torus_links > 0 || where.nodes == 1) return 1;
   return std::min(1.0, nic(cluster.network, where, library) * where.in_node /
                            (cluster.node.bandwidth * cluster.node.share));

@@ -12,7 +12,7 @@ namespace mw {
 
 // Where the ranks of a collective lie. Collectives like it are supposed to run on all other devices
 // at the same time.
-struct Placed {
+struct RankPlacement {
   int ranks = 1;
   int in_node = 1;  // most ranks that are in one node
   int nodes = 1;
@@ -27,7 +27,7 @@ struct Placed {
 
 // Where these ranks lie. They ascend, and each has the device of its own number, counted through
 // the nodes.
-Placed place(const Cluster& cluster, const std::vector<int>& ranks);
+RankPlacement place(const Cluster& cluster, const std::vector<int>& ranks);
 
 // An exchange of rows, each of which goes to several ranks.
 struct RowExchange {
@@ -43,16 +43,17 @@ struct Library {
 };
 
 // Seconds of a collective. `bytes`: of a rank's larger buffer (Transfer::payload).
-double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
-                          const Library& library);
+double collective_seconds(const Cluster& cluster, Collective op, double bytes,
+                          const RankPlacement& where, const Library& library);
 // How the seconds of a collective are known: measured, if a curve has as many ranks and such sizes
 // on this very link; fitted, if they follow from shares that were fitted; else beyond both.
-Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where);
+Basis collective_basis(const Cluster& cluster, Collective op, double bytes,
+                       const RankPlacement& where);
 // How the seconds of a transfer are known that no curve can have measured. `crosses`: the transfer
 // crosses nodes.
 Basis link_basis(const Cluster& cluster, bool crosses);
 // Seconds of an all-to-all of rows. `bytes`: of a rank's larger buffer.
-double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
+double exchange_seconds(const Cluster& cluster, double bytes, const RankPlacement& where,
                         const Library& library, const RowExchange& rows);
 // Seconds of a message from one device to another.
 double send_seconds(const Cluster& cluster, double bytes, int from, int to);
@@ -60,6 +61,6 @@ double send_seconds(const Cluster& cluster, double bytes, int from, int to);
 // in the same direction; 0 where there is no host link.
 double host_copy_seconds(const Cluster& cluster, double bytes, int devices);
 // The collective's traffic through a device, over that of a collective inside a node; at most 1.
-double traffic_share(const Cluster& cluster, const Placed& where, const Library& library);
+double traffic_share(const Cluster& cluster, const RankPlacement& where, const Library& library);
 
 }  // namespace mw

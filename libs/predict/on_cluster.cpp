@@ -347,7 +347,7 @@ double OnCluster::forward_transfer(const RankView& view, int op) {
   const Instruction* found = forward_starts_[op];
   if (found == nullptr) return 0;
   double seconds = 0;
-  for (const Transfer& each : footprint(view, *found, Asks::work).transfers)
+  for (const Transfer& each : footprint(view, *found, FootprintParts::work).transfers)
     seconds += transfer(view, *found, each).seconds;
   return seconds;
 }
@@ -473,7 +473,7 @@ RankSet OnCluster::alike(const Instruction& i, const RankSet& exchanging) const 
 // Prices an exchange of tokens on their way to their experts, or back.
 TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer) {
   const Where& group = where(transfer.set);
-  const Placed& placed = group.placed;
+  const RankPlacement& placed = group.placed;
   const Sparse& sparse = program_.graph->sparse;
   RowExchange rows;
   rows.most_nodes = stack_.exchange_nodes;

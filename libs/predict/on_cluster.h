@@ -96,7 +96,7 @@ class OnCluster final : public RankMachine {
   double forward_transfer(const RankView& view, int op);
 
   struct Where {
-    Placed placed;
+    RankPlacement placed;
     bool model = false, data = false, sequence = false;
     bool parts = false;                    // the axes of the ranks split the batch or the sequence
     std::vector<const Cluster*> clusters;  // clusters of the parts that the ranks lie on

@@ -28,7 +28,7 @@ constexpr double costs_nothing = 0.01, frees = 0.1;  // shares of a step, and of
 // plan's is not tried with balanced stages: they would not make it the faster one.
 constexpr double hopeless = 1.25;
 
-struct WayOut {
+struct Alternative {
   // As a script writes it: "plan = { tp(8), zero { 4, stage = 1 } }, microbatch = 2".
   std::string what;
   PlanRequest request;
@@ -69,7 +69,8 @@ class Pitfalls {
  private:
   // Plans the experiment with other strategies or microbatches on as many ranks; nothing where that
   // is refused, or does not fit. Stages have the layout that the strategy declares: see laid_out.
-  std::optional<WayOut> tried(const Strategies& strategies, std::int64_t microbatch = 0) const {
+  std::optional<Alternative> tried(const Strategies& strategies,
+                                   std::int64_t microbatch = 0) const {
     throw_if_stopped();
     PlanRequest request = plan_.request;
     request.strategies = strategies;
@@ -79,8 +80,8 @@ class Pitfalls {
     if (microbatch > 0) request.microbatch = microbatch;
     const auto plan = plan_if_possible(request);
     if (plan == nullptr || plan->ranks() != plan_.ranks()) return std::nullopt;
-    WayOut one{"plan = " + script_text(strategies), std::move(request), plan, priced(*plan),
-               plan->stages() > 1};
+    Alternative one{"plan = " + script_text(strategies), std::move(request), plan, priced(*plan),
+                    plan->stages() > 1};
     if (!fits(one.predicted)) return std::nullopt;
     if (microbatch > 0) one.what += fmt::format(", microbatch = {}", plan->microbatch);
     return one;
@@ -106,7 +107,7 @@ class Pitfalls {
 
   // The plan with the balanced stages that a script would get; nothing if it does not fit with
   // these.
-  std::optional<WayOut> laid_out(std::optional<WayOut> one) const {
+  std::optional<Alternative> laid_out(std::optional<Alternative> one) const {
     if (!one || !one->staged || node_ <= 0) return one;
     const bool made = one->plan != nullptr && one->request.recompute.fit <= 0;
     try {
@@ -124,12 +125,13 @@ class Pitfalls {
     return one;
   }
 
-  static void keep_faster(std::optional<WayOut>& best, std::optional<WayOut> other) {
+  static void keep_faster(std::optional<Alternative>& best, std::optional<Alternative> other) {
     if (other && (!best || other->predicted.step_seconds < best->predicted.step_seconds))
       best = std::move(other);
   }
 
-  void say(const std::string& what, std::optional<WayOut> best, double least = least_step_gain) {
+  void say(const std::string& what, std::optional<Alternative> best,
+           double least = least_step_gain) {
     if (!best || best->predicted.step_seconds > own_.step_seconds * hopeless) return;
     best = laid_out(std::move(best));
     if (!best || best->predicted.step_seconds > own_.step_seconds * (1 - least)) return;
@@ -183,7 +185,7 @@ class Pitfalls {
   void over_nodes(Role role) {
     const auto [place, ways] = spans_nodes(role);
     if (place < 0) return;
-    std::optional<WayOut> best;
+    std::optional<Alternative> best;
     Strategies last = strategies();
     std::rotate(last.begin() + place, last.begin() + place + 1, last.end());
     keep_faster(best, tried(last));
@@ -199,7 +201,7 @@ class Pitfalls {
 
   // The strategy at `place` gets fewer ways, and one of the others, or a new one, as many more.
   void with_fewer(const Strategies& order, std::size_t place, int fewer, int more,
-                  std::optional<WayOut>& best) const {
+                  std::optional<Alternative>& best) const {
     const auto own = with_ways(order[place], fewer);
     if (!own) return;
     Strategies changed = order;
@@ -222,7 +224,7 @@ class Pitfalls {
   void too_few_microbatches() {
     const std::int64_t stages = plan_.stages();
     if (stages < 2 || plan_.microbatches >= stages) return;
-    std::optional<WayOut> best;
+    std::optional<Alternative> best;
     const std::int64_t all = plan_.request.batch / plan_.batch_ways;
     for (const std::int64_t count : {stages, 2 * stages, 4 * stages}) {
       if (all >= count) keep_faster(best, tried(strategies(), all / count));
@@ -263,7 +265,7 @@ class Pitfalls {
   }
 
   void small_microbatches() {
-    std::optional<WayOut> best;
+    std::optional<Alternative> best;
     for (const std::int64_t times : {2, 4}) {
       const std::int64_t microbatch = times * plan_.microbatch,
                          all = plan_.request.batch / plan_.batch_ways;
@@ -279,7 +281,7 @@ class Pitfalls {
   // Looks for stages whose layers the script gives, where the strategy could choose them itself.
   void given_layout() {
     if (plan_.stages() < 2 || !plan_.stage_layers.empty()) return;
-    std::optional<WayOut> best;
+    std::optional<Alternative> best;
     for (const LighterFamily& family : families()) {
       for (const LighterPlan& plan : family.mild) {
         for (std::size_t k = 0; k < plan.strategies.size(); ++k) {
@@ -294,7 +296,7 @@ class Pitfalls {
 
   void runs_out() {
     if (!own_.reported_above()) return;
-    std::optional<WayOut> best;
+    std::optional<Alternative> best;
     for (const LighterFamily& family : families()) {
       for (const LighterPlan& plan : family.mild) {
         auto other = tried(plan.strategies);
@@ -325,7 +327,7 @@ class Pitfalls {
       found_.push_back(fmt::format("{}: {}", what, hint.text));
       return;
     }
-    const auto best = laid_out(WayOut{hint.change, *hint.request, nullptr, {}, true});
+    const auto best = laid_out(Alternative{hint.change, *hint.request, nullptr, {}, true});
     if (!best) return;
     found_.push_back(fmt::format(
         "{}: a step takes {}, and a rank holds {}, with {}", what,

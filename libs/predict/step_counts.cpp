@@ -151,7 +151,7 @@ Traffic forecast_traffic(const RankView& rank) {
     const auto [segment, lane, kind] = what;
     for (const Instruction& i : program.segments[segment].code) {
       if (i.lane != lane || sends_nothing(i)) continue;
-      footprint(ranks.of_kind(kind), i, Asks::work, made);
+      footprint(ranks.of_kind(kind), i, FootprintParts::work, made);
       for (const Transfer& transfer : made.transfers) {
         const std::size_t number = keys.number(transfer);
         if (uses.size() <= number) uses.resize(number + 1);

@@ -93,7 +93,7 @@ Layout StageProof::moved(const Move& move, const Operand& from, int slot) const 
              fmt::format("{} is kept as rows, which only an exchange moves", name(slot)), slot);
     check_nesting(move, place, dim, slot);
   }
-  if (from.content->what == What::saved || from.content->what == What::nothing)
+  if (from.content->what == ContentKind::saved || from.content->what == ContentKind::nothing)
     refuse("prove.value",
            fmt::format("{} is {}, whose layout its op decides", name(slot), text_of(*from.content)),
            slot, from.by);
@@ -136,7 +136,7 @@ Layout StageProof::exchanged(const Instruction& i, const Operand& from) {
     refuse("prove.rows", name(source) + " is not kept as rows", source, from.by);
   // Indices of rows refer to the rank's own tokens, and another rank has other tokens.
   const Content& rows = *from.content;
-  if (rows.what == What::value && graph_.value(rows.id).scalar == Scalar::index)
+  if (rows.what == ContentKind::value && graph_.value(rows.id).scalar == Scalar::index)
     refuse("prove.rows", name(source) + " holds indices, which mean nothing on another rank",
            source, from.by);
   const Dim group = graph_.sparse.dims.front();
@@ -403,7 +403,7 @@ bool StageProof::wait(const Instruction& i) {
 
 void StageProof::seed(const Instruction& i) {
   Content made;
-  made.what = What::gradient;
+  made.what = ContentKind::gradient;
   made.microbatch = microbatch_;
   made.terms = gradients_.sets.single(gradients_.seed());
   made.place = Layout(program_.mesh.atoms().size());
@@ -426,7 +426,7 @@ void StageProof::alias(const Instruction& i) {
     refuse("prove.value", fmt::format("{} holds no directions", name(from)), from, f.by);
   const ProgramParameter& parameter = program_.parameters[i.parameter];
   Content made;
-  made.what = What::direction;
+  made.what = ContentKind::direction;
   made.id = parameter.value;
   made.place = parameters_[i.parameter].place;
   make(to, std::move(made), graph_.value(parameter.value).dims, slot(from).dtype);
@@ -442,7 +442,7 @@ void StageProof::add(const Instruction& i) {
   if (found.memory != Memory::device)
     refuse("prove.memory", name(from) + " lies in host memory", from, found.by);
   if (to == program_.loss) return count_loss(i);
-  if (more.what != What::gradient)
+  if (more.what != ContentKind::gradient)
     refuse("prove.add",
            fmt::format("{} is {}, which is no gradient to be added", name(from), text_of(more)),
            from, found.by);
@@ -461,7 +461,8 @@ void StageProof::add(const Instruction& i) {
     refuse("prove.slice",
            fmt::format("{} is {}, to which {} is added", name(to), text_of(sum), text_of(more)), to,
            t.by);
-  if (sum.what != What::gradient || sum.microbatch != more.microbatch || t.dims != *found.dims ||
+  if (sum.what != ContentKind::gradient || sum.microbatch != more.microbatch ||
+      t.dims != *found.dims ||
       (!shares && (sum.steps != 0 || more.steps != 0 || sum.shift != more.shift)))
     refuse("prove.add",
            fmt::format("{} is {}, to which {} is added", name(to), text_of(sum), text_of(more)), to,

@@ -24,7 +24,7 @@ void StageProof::load(const Instruction& i) {
     if (s.value < 0 || graph_.value(s.value).source != Value::Source::data)
       refuse("prove.load", s.name + " is no data of the graph", index);
     Content content;
-    content.what = What::value;
+    content.what = ContentKind::value;
     content.id = s.value;
     content.microbatch = microbatch_;
     content.place = s.layout;
@@ -126,7 +126,8 @@ void StageProof::compute(const Instruction& i) {
 }
 
 bool StageProof::matches(const Content& content, int value) const {
-  if (content.what != What::value || content.id != value || content.version != 0) return false;
+  if (content.what != ContentKind::value || content.id != value || content.version != 0)
+    return false;
   return content.microbatch == microbatch_ ||
          graph_.value(value).source == Value::Source::parameter;
 }
@@ -218,7 +219,7 @@ void StageProof::forward(const Instruction& i) {
       continue;
     }
     Tensor& t = tensor(shared);
-    Content made{What::value, op.outputs[0], 0, microbatch_, 0, 0, table.out[0], 0, 0};
+    Content made{ContentKind::value, op.outputs[0], 0, microbatch_, 0, 0, table.out[0], 0, 0};
     const Value& value = graph_.value(op.outputs[0]);
     mark_slice(i, value.dims, made);
     const Dtype dtype = program_.dtype_of(value.scalar, value.fp32_at_least);
@@ -241,7 +242,7 @@ void StageProof::write_output(const Instruction& i, std::size_t k, const OpTable
   const Value& value = graph_.value(id);
   const int index = i.outputs[k];
   const int steps = in_steps(i) && i.part() + 1 < i.parts() ? i.part() + 1 : 0;
-  Content made{What::value, id, 0, microbatch_, 0, 0, table.out[k], 0, 0};
+  Content made{ContentKind::value, id, 0, microbatch_, 0, 0, table.out[k], 0, 0};
   mark_slice(i, value.dims, made);
   const bool own = made.slices > 1;
   if (i.part() > 0 && !own) {  // a later part adds to it in place
@@ -263,7 +264,7 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
   const int steps = in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
   if (i.ring_step > 0) {
     Tensor& t = overwrite(index);
-    if (t.content.what != What::saved || t.content.id != i.op ||
+    if (t.content.what != ContentKind::saved || t.content.id != i.op ||
         t.content.output != static_cast<int>(k) || t.content.steps != i.ring_step)
       refuse("prove.value", fmt::format("{} is {}", name(index), text_of(t.content)), index, t.by);
     t.content.steps = steps;
@@ -275,7 +276,8 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
            fmt::format("{} has {} at its end, and {} is needed", name(index), slot(index).extra,
                        saved.extra),
            index);
-  Content made{What::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps};
+  Content made{
+      ContentKind::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps};
   mark_slice(i, saved.dims, made);
   if (sliced && made.slices == 1) {  // each slice saves a tensor of its own, even without the dim
     made.slices = i.slices;
@@ -307,7 +309,7 @@ void StageProof::need_saved(const Instruction& i, const OpTable& table) {
     if (i.saved[k] < 0) refuse("prove.missing", "it reads " + traits.saved[k].name + " of no slot");
     const Operand found = read(i.saved[k]);
     const Content& c = *found.content;
-    if (c.what != What::saved || c.id != i.op || c.output != static_cast<int>(k) ||
+    if (c.what != ContentKind::saved || c.id != i.op || c.output != static_cast<int>(k) ||
         c.microbatch != microbatch_ || c.steps != 0)
       refuse("prove.value",
              fmt::format("{} must be what {} keeps of microbatch {}, and is {}", name(i.saved[k]),
@@ -347,8 +349,8 @@ void StageProof::need_gradients(const Instruction& i, const OpTable& table) {
     if (index < 0) refuse("prove.missing", "the gradient of " + value.name + " is not read");
     const Operand found = read(index);
     const Content& c = *found.content;
-    if (c.what != What::gradient || c.microbatch != microbatch_ || c.shift != 0 || c.steps != 0 ||
-        !c.parts.empty())
+    if (c.what != ContentKind::gradient || c.microbatch != microbatch_ || c.shift != 0 ||
+        c.steps != 0 || !c.parts.empty())
       refuse("prove.value",
              fmt::format("{} must be the gradient of {} of microbatch {}, and is {}", name(index),
                          value.name, microbatch_, text_of(c)),
@@ -414,7 +416,7 @@ void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTab
         fmt::format("the {} of {} makes no gradient of {}", name_of(i.piece), op.name, value.name),
         index);
   Content made;
-  made.what = What::gradient;
+  made.what = ContentKind::gradient;
   made.microbatch = microbatch_;
   made.terms = gradients_.sets.single(gradients_.term(i.op, static_cast<int>(k)));
   made.place = table.gradient[k];
@@ -467,7 +469,7 @@ void StageProof::add_share(const Instruction& i, std::size_t k, const Content& m
         "prove.slice",
         fmt::format("{} is {}, to which {} is added", name(index), text_of(there), text_of(made)),
         index, t.by);
-  if (there.what != What::gradient || there.microbatch != microbatch_ || there.shift != 0 ||
+  if (there.what != ContentKind::gradient || there.microbatch != microbatch_ || there.shift != 0 ||
       there.steps != (goes_on ? i.ring_step : 0) || goes_round)
     refuse("prove.value",
            fmt::format("{} is {}, to which no gradient can be added", name(index), text_of(there)),

@@ -98,7 +98,7 @@ void StageProof::add_part(const Instruction& i, std::size_t k, Content made) {
   const Content& there = t.content;
   const auto done = there.parts.find(term);
   const int slices = done == there.parts.end() ? 0 : done->second;
-  if (there.what != What::gradient || there.microbatch != microbatch_ || there.shift != 0 ||
+  if (there.what != ContentKind::gradient || there.microbatch != microbatch_ || there.shift != 0 ||
       there.steps != 0 || there.slices > 1 || slices != i.slice)
     refuse("prove.slice",
            fmt::format("{} is {}, to which slice {} cannot be added", name(index), text_of(there),

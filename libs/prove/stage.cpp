@@ -66,24 +66,24 @@ void StageProof::refuse(std::string code, std::string message, int slot, const W
 std::string StageProof::text_of(const Content& content) const {
   std::string text;
   switch (content.what) {
-    case What::nothing:
+    case ContentKind::nothing:
       return "nothing";
-    case What::value:
+    case ContentKind::value:
       text = graph_.value(content.id).name;
       break;
-    case What::saved:
+    case ContentKind::saved:
       text = "what " + graph_.ops()[content.id].name + " keeps";
       break;
-    case What::gradient: {
+    case ContentKind::gradient: {
       const std::vector<int>& terms = gradients_.sets.terms(content.terms);
       text = terms.empty() ? "an empty gradient" : gradients_.text(terms.front());
       if (terms.size() > 1) text += fmt::format(" and {} more", terms.size() - 1);
       break;
     }
-    case What::direction:
+    case ContentKind::direction:
       text = "the direction of " + graph_.value(content.id).name;
       break;
-    case What::update:
+    case ContentKind::update:
       text = "the update of " + graph_.value(content.id).name;
       break;
   }
@@ -116,7 +116,7 @@ void StageProof::misplaced(int slot, const Operand& found, const Layout& needed,
     is += (is.empty() ? "" : ", ") + in_words(axis.found, axis.axis, false);
     wants += (wants.empty() ? "" : ", ") + in_words(axis.needed, axis.axis, true);
   }
-  const bool named = found.content->what == What::value;
+  const bool named = found.content->what == ContentKind::value;
   made.message =
       fmt::format("{} is {}; it must be {}", named ? text_of(*found.content) : what, is, wants);
   made.mend = mend_of(program_.mesh, needed, place);
@@ -124,8 +124,8 @@ void StageProof::misplaced(int slot, const Operand& found, const Layout& needed,
   throw Refused{std::move(made)};
 }
 
-OfMicrobatch& StageProof::of(int microbatch) {
-  OfMicrobatch& m = microbatches_[microbatch + 1];
+MicrobatchState& StageProof::of(int microbatch) {
+  MicrobatchState& m = microbatches_[microbatch + 1];
   if (m.slots.empty()) {
     m.slots.assign(program_.slots.size(), -1);
   }
@@ -456,7 +456,7 @@ void StageProof::check_program() {
     if (bucket_of_[p] < 0)
       refuse("prove.bucket", value.name + " is in no bucket, so nothing reduces or updates it");
     Content content;
-    content.what = What::value;
+    content.what = ContentKind::value;
     content.id = parameter.value;
     content.place = parameter.stored;
     for (std::size_t a = 0; a < content.place.size(); ++a) {
@@ -478,7 +478,7 @@ void StageProof::check_program() {
 void StageProof::check_end() {
   at_ = nullptr;
   for (int m = -1; m < program_.microbatches; ++m) {
-    OfMicrobatch& all = microbatches_[m + 1];
+    MicrobatchState& all = microbatches_[m + 1];
     if (all.held == 0) continue;
     const auto left =
         std::find_if(all.slots.begin(), all.slots.end(), [](int t) { return t >= 0; });
@@ -519,7 +519,7 @@ bool StageProof::turn() {
     under.may_be_over = true;
     for (Region& region : under.regions) region.version = 0;
   }
-  for (OfMicrobatch& m : microbatches_) m = {};
+  for (MicrobatchState& m : microbatches_) m = {};
   released_.assign(program_.slots.size(), {});
   run_ = next_ = 0;
   totalled_ = first_step_ = false;

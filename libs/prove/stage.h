@@ -74,8 +74,8 @@ class StageProof {
   void check_lanes(const SegmentRun& run) const;
   void check_slots(const Instruction& i) const;
   void check_bucket(const Instruction& i) const;
-  OfMicrobatch& now() { return of(microbatch_); }
-  OfMicrobatch& of(int microbatch);
+  MicrobatchState& now() { return of(microbatch_); }
+  MicrobatchState& of(int microbatch);
   Tensor& tensor(int index) { return pool_[index]; }
   int held(int slot);
   Operand read(int slot);
@@ -204,7 +204,7 @@ class StageProof {
   std::vector<Flat> flats_;
   std::deque<Tensor> pool_;
   std::vector<int> free_;
-  std::vector<OfMicrobatch> microbatches_;  // [0]: the step; [m + 1]: microbatch m
+  std::vector<MicrobatchState> microbatches_;  // [0]: the step; [m + 1]: microbatch m
   std::map<std::pair<int, int>, Underway> underway_;
 
   std::size_t run_ = 0, next_ = 0;

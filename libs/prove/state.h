@@ -36,7 +36,7 @@ struct Refused {
 };
 
 // The kind of a tensor's content.
-enum class What : std::uint8_t {
+enum class ContentKind : std::uint8_t {
   nothing,
   value,      // a value of the graph
   saved,      // what an op's forward keeps for its backward
@@ -46,7 +46,7 @@ enum class What : std::uint8_t {
 };
 
 struct Content {
-  What what = What::nothing;
+  ContentKind what = ContentKind::nothing;
   int id = -1;          // index of a value of the graph; for `saved`, of an op
   int output = 0;       // for `saved`: index among the op's saved tensors
   int microbatch = -1;  // -1: it belongs to the step, as parameters do
@@ -163,7 +163,7 @@ struct Underway {
 };
 
 // The tensors and progress of one microbatch, or of the step.
-struct OfMicrobatch {
+struct MicrobatchState {
   std::vector<int> slots;  // by slot: index into the tensor pool; -1: empty
   int held = 0;
   std::vector<std::uint8_t> done;  // by op of the stage: bits of its finished pieces

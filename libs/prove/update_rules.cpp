@@ -14,8 +14,8 @@ void StageProof::count_loss(const Instruction& i) {
   const Operand found = read(i.inputs[0]);
   const Content& content = *found.content;
   const std::vector<int> losses = graph_.losses();
-  if (content.what != What::value || !among(losses, content.id) || !matches(content, content.id) ||
-      content.steps != 0)
+  if (content.what != ContentKind::value || !among(losses, content.id) ||
+      !matches(content, content.id) || content.steps != 0)
     refuse("prove.loss",
            fmt::format("{} is {}, which is no loss of microbatch {}", name(i.inputs[0]),
                        text_of(content), microbatch_),
@@ -230,7 +230,7 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
     need_complete(f.regions[view(from).region], i.parameter, f.slot);
     advance_states(i, bucket, f.slot);
     Content made;
-    made.what = What::direction;
+    made.what = ContentKind::direction;
     made.id = parameter.value;
     made.place = parameters_[i.parameter].place;
     return make(to, std::move(made), graph_.value(parameter.value).dims, program_.optimizer_dtype);
@@ -254,7 +254,7 @@ void StageProof::whole(const Instruction& i) {
   if (i.parameter < 0) refuse("prove.operands", "it is of no parameter");
   const ProgramParameter& parameter = program_.parameters[i.parameter];
   const Operand found = read(from);
-  if (found.content->what != What::direction || found.content->id != parameter.value)
+  if (found.content->what != ContentKind::direction || found.content->id != parameter.value)
     refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,
            found.by);
   const Dims& dims = graph_.value(parameter.value).dims;
@@ -267,11 +267,11 @@ void StageProof::whole(const Instruction& i) {
     misplaced(from, found, needed, "what whole matrices are made of");
   if (found.tensor < 0) refuse("prove.slot", name(from) + " lasts, and is overwritten", from);
   Content made = *found.content;
-  made.what = What::update;
+  made.what = ContentKind::update;
   const Dims dims_made = *found.dims;
   const Dtype dtype = found.dtype;
   Tensor& operand = overwrite(from);  // MatrixOp::run overwrites it
-  operand.content.what = What::nothing;
+  operand.content.what = ContentKind::nothing;
   operand.by = where_;
   make(to, std::move(made), dims_made, dtype);
   const Bucket& bucket = program_.buckets[i.bucket];
@@ -324,7 +324,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
   }
   const ProgramParameter& parameter = program_.parameters[i.parameter];
   const Operand found = read(from);
-  if (!bucket.rule || bucket.rule->whole == nullptr || found.content->what != What::update ||
+  if (!bucket.rule || bucket.rule->whole == nullptr || found.content->what != ContentKind::update ||
       found.content->id != parameter.value)
     refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,
            found.by);

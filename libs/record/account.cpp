@@ -29,10 +29,10 @@ constexpr std::array part_names{PartName{"products", "products"},
                                 PartName{"report", "books of the step"}};
 
 // The sums over one rank's rows.
-struct OfRank {
+struct RankTotals {
   std::int64_t calls = 0;
   double seconds = 0, limit = 0, flops = 0, bytes = 0;
-  void add(const OfRank& more) {
+  void add(const RankTotals& more) {
     calls += more.calls;
     seconds += more.seconds;
     limit += more.limit;
@@ -40,7 +40,7 @@ struct OfRank {
     bytes += more.bytes;
   }
 };
-using OfRanks = std::map<int, OfRank>;
+using OfRanks = std::map<int, RankTotals>;
 
 // The means and extremes over the ranks. A rank without rows counts as 0.
 AccountLine line_of(const OfRanks& of, int ranks) {
@@ -133,10 +133,10 @@ std::optional<Account> read_account(RunReader& reader) {
   for (std::size_t r = 0; r < table.rows; ++r) {
     if (rank[r] >= 0) ranks.insert(rank[r]);
     const int of = static_cast<int>(rank[r]);
-    const OfRank one{calls[r], seconds[r], limit[r], flops[r], bytes[r]};
+    const RankTotals one{calls[r], seconds[r], limit[r], flops[r], bytes[r]};
     rows[{part[r], name[r], shape[r]}][of].add(one);
     if (part[r] == "beside") continue;
-    OfRank known = one;  // work that was not measured alone has no limit
+    RankTotals known = one;  // work that was not measured alone has no limit
     if (!std::isfinite(known.limit)) known.limit = 0;
     parts[part[r]][of].add(known);
     whole[of].add(known);

@@ -41,15 +41,15 @@ std::string own_log(const std::string& log, const char* words) {
                      folder ? "/" : ".h5");
 }
 
-struct Found {
+struct OtherWriter {
   std::string name, hash, status, created, continues, started_by;
   std::int64_t steps = 0;
   std::string unread;  // why the file could not be read; empty: it was read
 };
 
 // Reads which run wrote a file. Where the file cannot be read as a run file, only `unread` is set.
-Found read_owner(const fs::path& path) {
-  Found found;
+OtherWriter read_owner(const fs::path& path) {
+  OtherWriter found;
   try {
     probe_run_file(path);
     Hdf5File file(path, Hdf5File::Mode::read);
@@ -69,19 +69,19 @@ Found read_owner(const fs::path& path) {
 
 // Whether the log's run is one that this run goes on from, or one that went on from the same
 // checkpoint and ended before it wrote a checkpoint of its own.
-bool is_continued(const Found& found, const LogOwner& owner) {
+bool is_continued(const OtherWriter& found, const LogOwner& owner) {
   return !owner.continues.empty() && (found.hash == owner.continues || found.hash == owner.hash ||
                                       found.continues == owner.continues);
 }
 
-bool has_all(const Found& found, const LogOwner& owner) {
+bool has_all(const OtherWriter& found, const LogOwner& owner) {
   return is_continued(found, owner) && found.status == "done" && owner.all_steps > 0 &&
          found.steps == owner.all_steps;
 }
 
 // A note for the user on an existing log, which is replaced, continued or stays. Throws if the run
 // may not replace the log.
-std::string may_replace(const Found& found, const LogOwner& owner, bool overwrite) {
+std::string may_replace(const OtherWriter& found, const LogOwner& owner, bool overwrite) {
   const std::string& log = owner.log;
   if (has_all(found, owner)) return fmt::format("{} has all steps, and stays as it is", log);
   if (is_continued(found, owner)) return fmt::format("{} {}", log, owner.continued);
@@ -140,7 +140,7 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
       }
     }
     if (there) {
-      const Found found = read_owner(path_);
+      const OtherWriter found = read_owner(path_);
       stays_ = has_all(found, owner);
       note_ = may_replace(found, owner, overwrite);
       if (!stays_) put_aside(found.status == "done");

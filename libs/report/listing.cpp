@@ -30,7 +30,7 @@ std::string name_of(const Program& program, const Instruction& i) {
 
 std::string describe(const RankView& rank, const Instruction& i) {
   const Program& program = rank.program();
-  const Footprint made = footprint(rank, i, Asks::work);
+  const Footprint made = footprint(rank, i, FootprintParts::work);
   const bool waits = made.awaits >= 0 || (made.between_stages && made.begins < 0);
   std::string text = fmt::format("{:8} ", name_of(program, i));
   const std::string over =

@@ -81,16 +81,16 @@ Json timeline_of(const Prediction& prediction) {
 }
 
 // The most bytes that a rank holds in an interval of time.
-struct Held {
+struct MemoryInterval {
   double start = 0, end = 0;
   std::int64_t activations = 0, sum = 0;  // `sum`: activations, buffers and scratch
 };
 
 // The memory over time of the stage's rank with the highest peak, at the times of the stage's
 // slowest rank.
-std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& memory,
-                                 const std::vector<TimedAction>& actions) {
-  std::vector<Held> held;
+std::vector<MemoryInterval> held_over_time(const Program& program, const MemoryTimeline& memory,
+                                           const std::vector<TimedAction>& actions) {
+  std::vector<MemoryInterval> held;
   std::size_t next = 0;
   double now = 0;
   const MemoryOfRun* before = nullptr;
@@ -120,13 +120,13 @@ std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& m
 
 // Reduces a curve to at most `most_moments` intervals: each stands for several neighbours, with the
 // bytes of the highest one.
-std::vector<Held> thinned_held(const std::vector<Held>& held) {
+std::vector<MemoryInterval> thinned_held(const std::vector<MemoryInterval>& held) {
   if (held.size() <= most_moments) return held;
-  std::vector<Held> out;
+  std::vector<MemoryInterval> out;
   for (std::size_t part = 0; part < most_moments; ++part) {
     const std::size_t begin = held.size() * part / most_moments,
                       end = held.size() * (part + 1) / most_moments;
-    Held one = held[begin];
+    MemoryInterval one = held[begin];
     for (std::size_t i = begin; i < end; ++i) {
       if (held[i].sum > one.sum) {
         one.sum = held[i].sum;
@@ -153,19 +153,19 @@ Json memory_json(const Plan& plan, const Program& program, const Prediction& pre
     }
   }
   const MemoryTimeline memory = memory_timeline(RankView(program, at, 0, scratch));
-  std::vector<Held> held;
+  std::vector<MemoryInterval> held;
   if (stage < prediction.actions.size())
     held = held_over_time(program, memory, prediction.actions[stage]);
   double peak_at = 0;
   std::int64_t highest = -1;
-  for (const Held& one : held) {
+  for (const MemoryInterval& one : held) {
     if (one.sum <= highest) continue;
     highest = one.sum;
     peak_at = one.start;
   }
   const std::size_t all = held.size();
   Json points = Json::array();
-  for (const Held& one : thinned_held(held)) {
+  for (const MemoryInterval& one : thinned_held(held)) {
     points.push_back({page_number(1e3 * one.start), page_number(1e3 * one.end), one.activations,
                       one.sum - one.activations + libraries});
   }

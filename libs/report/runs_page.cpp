@@ -75,7 +75,7 @@ Json pair_json(const MeasuredPair& pair) {
 }
 
 // The groups and cells that are shown on the page.
-struct Shown {
+struct ShownColumns {
   std::vector<std::size_t> groups, cells;  // indices of the shown groups and cells
   std::vector<int> group_at, cell_at;      // place on the page of each group and cell; -1: none
   Json notes = Json::array();
@@ -87,8 +87,8 @@ bool ended_well(const ReportCell& cell) {
 
 // Chooses the fastest groups and the baselines, all cells that did not end well, and the cells of
 // these groups, as far as there is room.
-Shown choose(const ReportRuns& runs, const ReportGroups& found, const Limits& limits) {
-  Shown shown;
+ShownColumns choose(const ReportRuns& runs, const ReportGroups& found, const Limits& limits) {
+  ShownColumns shown;
   shown.group_at.assign(found.groups.size(), -1);
   shown.cell_at.assign(runs.cells.size(), -1);
   std::vector<std::size_t> order(found.groups.size());
@@ -131,7 +131,7 @@ Shown choose(const ReportRuns& runs, const ReportGroups& found, const Limits& li
   return shown;
 }
 
-Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
+Json group_json(const ReportGroup& g, const ShownColumns& shown, bool detailed) {
   Json json = {{"name", page_text(g.name, most_text)},
                {"values", values_json(g.values)},
                {"verdict", name_of(g.verdict)},
@@ -261,8 +261,8 @@ Json curves_json(const std::vector<std::pair<int, const Curve*>>& curves, std::s
   return all;
 }
 
-void add_curves(Json& data, const ReportRuns& runs, const ReportGroups& found, const Shown& shown,
-                const Limits& limits) {
+void add_curves(Json& data, const ReportRuns& runs, const ReportGroups& found,
+                const ShownColumns& shown, const Limits& limits) {
   std::vector<std::pair<int, const Curve*>> losses;
   std::map<std::string, std::vector<std::pair<int, const Curve*>>> series;
   for (const std::size_t c : shown.cells) {
@@ -290,7 +290,7 @@ void add_curves(Json& data, const ReportRuns& runs, const ReportGroups& found, c
 
 // Adds the timeline of each group's first cell that was done, the fastest groups first.
 void add_timelines(Json& data, const ReportRuns& runs, const ReportGroups& found,
-                   const Shown& shown, const Limits& limits) {
+                   const ShownColumns& shown, const Limits& limits) {
   std::vector<std::size_t> order = shown.groups;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const double x = found.groups[a].speed(), y = found.groups[b].speed();
@@ -382,7 +382,7 @@ Json counts_json(const ReportRuns& runs) {
 Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::string& title,
                double share) {
   const Limits limits(share);
-  const Shown shown = choose(runs, found, limits);
+  const ShownColumns shown = choose(runs, found, limits);
   Json data = page_data("runs", title);
   data["headline"] = found.headline;
   data["notes"] = shown.notes;

@@ -114,7 +114,7 @@ class Reader {
   }
 
   void of_end(const Instruction& i) {
-    const Footprint made = footprint(rank_, i, Asks::work);
+    const Footprint made = footprint(rank_, i, FootprintParts::work);
     const double seconds = device_->work(rank_, i, made).seconds;
     if (made.on_host >= 0 && i.has_bucket() && hides_update(program_.buckets[i.bucket])) {
       terms_.updates += shares_[i.bucket] * seconds;
@@ -135,7 +135,7 @@ class Reader {
   }
 
   void of_microbatch(const Instruction& i, bool forward, bool last) {
-    const Footprint made = footprint(rank_, i, Asks::work);
+    const Footprint made = footprint(rank_, i, FootprintParts::work);
     PerLayer& own = forward ? terms_.own_forward : last ? terms_.own_last : terms_.own_backward;
     own += share_of(i) * device_->work(rank_, i, made).seconds;
     PerLayer& moved = forward ? terms_.moved_forward : last ? terms_.reduce : terms_.moved_backward;

@@ -372,7 +372,7 @@ std::optional<SentTerms> SearchTerms::made_sent(int inner) {
   for (const Segment& segment : program.segments) {
     for (const Instruction& i : segment.code) {
       if (!i.begins_transfer() || i.move.kind != Move::Kind::send) continue;
-      for (const Transfer& transfer : footprint(rank, i, Asks::work).transfers) {
+      for (const Transfer& transfer : footprint(rank, i, FootprintParts::work).transfers) {
         sent.bytes = std::max(sent.bytes, static_cast<double>(transfer.payload));
         sent.whole = std::ranges::all_of(atoms, [&](int atom) {
           return program.slots[i.inputs[0]].layout[atom].kind == Placement::Kind::replicate;

@@ -255,7 +255,7 @@ std::optional<std::string> Engine::take(int from, std::chrono::milliseconds time
   std::unique_lock lock(inbox_lock_);
   auto& messages = inbox_[static_cast<std::size_t>(from)];
   const auto& silent = silent_[static_cast<std::size_t>(from)];
-  comm::Patience left(timeout);
+  comm::WaitLimit left(timeout);
   do {
     inbox_news_.wait_until(lock, left.next(), [&] { return !messages.empty() || !silent.empty(); });
   } while (messages.empty() && silent.empty() && !left.over());

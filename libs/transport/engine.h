@@ -105,7 +105,8 @@ class Engine {
   void end(bool well) noexcept;
 
  private:
-  struct Early {  // an `arrive` message for a round that is not under way in this process yet
+  struct
+      EarlyArrival {  // an `arrive` message for a round that is not under way in this process yet
     std::uint32_t run = 0, handle = 0;
     int process = 0;
     std::vector<comm::Call> calls;
@@ -128,7 +129,7 @@ class Engine {
     // adds what a process answers about its ranks
     void take(const std::vector<Whereabouts>& where);
   };
-  struct Heard {  // failed and ended ranks of a run that has not begun here
+  struct NewsOfLaterRun {  // failed and ended ranks of a run that has not begun here
     std::vector<std::pair<int, std::string>> failed;
     std::vector<int> ended;
   };
@@ -145,7 +146,7 @@ class Engine {
   void start(const std::shared_ptr<Round>& round);
   void came(Round& round, Round::Peer& peer, StreamKind kind);
   bool pump();
-  void arrived(Round& round, const Early& arrival);
+  void arrived(Round& round, const EarlyArrival& arrival);
   void ask(const std::shared_ptr<Round>& round, double seconds);
   void ask_all(Query query);
   std::string held_up_by(const Query& query) const;
@@ -176,8 +177,8 @@ class Engine {
   std::vector<std::shared_ptr<Round>> kept_;  // failed rounds whose memory the link still uses
   std::unordered_map<std::uint32_t, Round*> by_handle_;
   std::unordered_map<std::uint64_t, Round*> by_id_;
-  std::unordered_map<std::uint64_t, std::vector<Early>> early_;
-  std::map<std::uint32_t, Heard> heard_;
+  std::unordered_map<std::uint64_t, std::vector<EarlyArrival>> early_;
+  std::map<std::uint32_t, NewsOfLaterRun> heard_;
   std::map<std::uint32_t, Query> queries_;
   std::vector<std::uint64_t> late_once_;
   Scratch scratch_;

@@ -68,7 +68,7 @@ void Engine::start(const std::shared_ptr<Round>& round) {
   check_ended(*round);
 }
 
-void Engine::arrived(Round& round, const Early& arrival) {
+void Engine::arrived(Round& round, const EarlyArrival& arrival) {
   auto* peer = round.peer_of(arrival.process);
   if (peer != nullptr && arrival.calls.size() == peer->members.size()) {
     round.arrived(*peer, arrival.handle, arrival.calls);
@@ -217,7 +217,7 @@ void Engine::answer(int from, Unpacker& message) {
 }
 
 void Engine::hear_arrival(int from, Unpacker& message) {
-  Early arrival;
+  EarlyArrival arrival;
   std::uint64_t id = 0;
   arrival.process = from;
   message(arrival.run, id, arrival.handle, arrival.calls);
@@ -242,10 +242,10 @@ void Engine::ask(const std::shared_ptr<Round>& round, double seconds) {
     if (p == process() || std::find(asked.begin(), asked.end(), p) != asked.end()) continue;
     const auto* peer = round->peer_of(p);
     const auto early = early_.find(round->id);
-    const bool there =
-        (peer != nullptr && peer->arrived) ||
-        (early != early_.end() && std::any_of(early->second.begin(), early->second.end(),
-                                              [&](const Early& e) { return e.process == p; }));
+    const bool there = (peer != nullptr && peer->arrived) ||
+                       (early != early_.end() &&
+                        std::any_of(early->second.begin(), early->second.end(),
+                                    [&](const EarlyArrival& e) { return e.process == p; }));
     if (there) {
       query.waiting.push_back(members.ranks[i]);
       continue;

@@ -9,7 +9,7 @@ namespace mw::transport {
 
 using Clock = std::chrono::steady_clock;
 
-LinkedWork::LinkedWork(Source& source, std::shared_ptr<Round> round, int rank,
+LinkedWork::LinkedWork(LinkedSource& source, std::shared_ptr<Round> round, int rank,
                        std::vector<at::Tensor> tensors, std::vector<at::Tensor> results,
                        c10d::OpType type, std::chrono::milliseconds timeout)
     : Work(rank, type),
@@ -48,7 +48,7 @@ bool LinkedWork::wait(std::chrono::milliseconds timeout) {
   const auto limit = timeout.count() > 0 ? timeout : timeout_;
   source_.begins_to_wait(rank_, round_);
   while (!round_->is_over()) {
-    comm::Patience patience(limit);
+    comm::WaitLimit patience(limit);
     do {
       round_->wait_until(patience.next());
     } while (!round_->is_over() && !patience.over());
@@ -70,7 +70,7 @@ bool LinkedWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-LinkedBackend::LinkedBackend(Source& source, Group& group, int index)
+LinkedBackend::LinkedBackend(LinkedSource& source, Group& group, int index)
     : CheckedBackend(group.members->axis, group.members->ranks, index, source.timeout()),
       source_(source),
       group_(group) {}

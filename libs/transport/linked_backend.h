@@ -12,7 +12,7 @@ namespace mw::transport {
 
 class LinkedWork final : public c10d::Work {
  public:
-  LinkedWork(Source& source, std::shared_ptr<Round> round, int rank,
+  LinkedWork(LinkedSource& source, std::shared_ptr<Round> round, int rank,
              std::vector<at::Tensor> tensors, std::vector<at::Tensor> results, c10d::OpType type,
              std::chrono::milliseconds timeout);
   ~LinkedWork() override;
@@ -25,7 +25,7 @@ class LinkedWork final : public c10d::Work {
   std::vector<at::Tensor> result() override { return results_; }
 
  private:
-  Source& source_;
+  LinkedSource& source_;
   std::shared_ptr<Round> round_;
   int rank_;
   std::vector<at::Tensor> tensors_, results_;
@@ -35,7 +35,7 @@ class LinkedWork final : public c10d::Work {
 
 class LinkedBackend final : public comm::CheckedBackend {
  public:
-  LinkedBackend(Source& source, Group& group, int index);
+  LinkedBackend(LinkedSource& source, Group& group, int index);
 
   const std::string getBackendName() const override { return source_.name(); }
   void abort() override;
@@ -48,7 +48,7 @@ class LinkedBackend final : public comm::CheckedBackend {
   Arrival arrival_of(Issue& issue) const;
   WorkPtr seated(std::shared_ptr<Round> round, Issue issue);
 
-  Source& source_;
+  LinkedSource& source_;
   Group& group_;
 };
 

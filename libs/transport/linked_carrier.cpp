@@ -77,7 +77,7 @@ transport::Link& LinkedCarrier::link() const {
 std::unique_ptr<CommunicatorSource> LinkedCarrier::connect(
     const std::vector<std::vector<int>>& ranks, const Platform& /*platform*/,
     std::chrono::milliseconds timeout) {
-  return std::make_unique<transport::Source>(*engine_, name_, ranks, timeout);
+  return std::make_unique<transport::LinkedSource>(*engine_, name_, ranks, timeout);
 }
 
 void LinkedCarrier::post(int to, std::string bytes) {

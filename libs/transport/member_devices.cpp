@@ -38,7 +38,7 @@ void meet_on_devices(const DeviceMeeting& meeting, int rank, const MemberDevice&
   std::vector<std::string> keys;
   for (const int member : meeting.group) keys.push_back(key_of(meeting, member));
   meeting.store.set(key_of(meeting, rank), device.uuid + "\n" + device.text);
-  comm::Patience patience(meeting.timeout);
+  comm::WaitLimit patience(meeting.timeout);
   while (!meeting.store.check(keys)) {
     meeting.check();
     if (patience.over()) late(meeting, rank);

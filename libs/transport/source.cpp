@@ -14,13 +14,13 @@ namespace mw::transport {
 namespace {
 
 // A hash that is equal in all processes for the same things, and differs for others.
-class Sum {
+class IdHash {
  public:
-  Sum& operator<<(std::uint64_t number) {
+  IdHash& operator<<(std::uint64_t number) {
     hash_.add(&number, sizeof number);
     return *this;
   }
-  Sum& operator<<(const std::string& text) {
+  IdHash& operator<<(const std::string& text) {
     hash_.add(text.data(), text.size());
     return *this << text.size();
   }
@@ -36,8 +36,9 @@ std::uint64_t number(int value) {
 
 }  // namespace
 
-Source::Source(Engine& engine, std::string name, const std::vector<std::vector<int>>& ranks,
-               std::chrono::milliseconds timeout)
+LinkedSource::LinkedSource(Engine& engine, std::string name,
+                           const std::vector<std::vector<int>>& ranks,
+                           std::chrono::milliseconds timeout)
     : engine_(engine),
       name_(std::move(name)),
       timeout_(timeout),
@@ -57,11 +58,11 @@ Source::Source(Engine& engine, std::string name, const std::vector<std::vector<i
   run_ = run;
 }
 
-Source::~Source() {
+LinkedSource::~LinkedSource() {
   engine_.leave();
 }
 
-c10::intrusive_ptr<c10d::Backend> Source::backend(const Connection& connection, int index) {
+c10::intrusive_ptr<c10d::Backend> LinkedSource::backend(const Connection& connection, int index) {
   const std::string axis = connection.name();
   const std::vector<int>& group = connection.ranks;
   comm::check_group(axis, group, index, ranks());
@@ -70,7 +71,7 @@ c10::intrusive_ptr<c10d::Backend> Source::backend(const Connection& connection, 
   members->ranks = group;
   members->process = engine_.process();
   bool all_here = true, far = false;
-  Sum key;
+  IdHash key;
   key << axis;
   for (const int rank : group) {
     const int process = process_of_[static_cast<std::size_t>(rank)];
@@ -92,8 +93,10 @@ c10::intrusive_ptr<c10d::Backend> Source::backend(const Connection& connection, 
   return c10::make_intrusive<LinkedBackend>(*this, *known, index);
 }
 
-std::shared_ptr<Round> Source::seat(std::uint64_t id, const std::shared_ptr<const Members>& members,
-                                    const std::string& name, bool far, int index, Arrival arrival) {
+std::shared_ptr<Round> LinkedSource::seat(std::uint64_t id,
+                                          const std::shared_ptr<const Members>& members,
+                                          const std::string& name, bool far, int index,
+                                          Arrival arrival) {
   auto& round = gathering_[id];
   if (!round) round = std::make_shared<Round>(id, members, name, far);
   auto joined = round;
@@ -108,24 +111,24 @@ std::shared_ptr<Round> Source::seat(std::uint64_t id, const std::shared_ptr<cons
   return joined;
 }
 
-std::shared_ptr<Round> Source::join(Group& group, int index, Arrival arrival) {
+std::shared_ptr<Round> LinkedSource::join(Group& group, int index, Arrival arrival) {
   const std::lock_guard guard(lock_);
   check_running();
   const auto count = group.next[static_cast<std::size_t>(index)]++;
-  const auto id = (Sum() << group.members->key << count << 0).value();
+  const auto id = (IdHash() << group.members->key << count << 0).value();
   return seat(id, group.members, fmt::format("collective {}", count), group.far, index,
               std::move(arrival));
 }
 
-std::shared_ptr<Round> Source::join_pair(Group& group, int index, int peer, int tag,
-                                         Arrival arrival) {
+std::shared_ptr<Round> LinkedSource::join_pair(Group& group, int index, int peer, int tag,
+                                               Arrival arrival) {
   const bool sends = arrival.call.op == Collective::send;
   const int from = sends ? index : peer, to = sends ? peer : index;
   const std::lock_guard guard(lock_);
   check_running();
   const auto count = group.pairs[{from, to, tag, sends}]++;
   const auto id =
-      (Sum() << group.members->key << count << 1 << number(from) << number(to) << number(tag))
+      (IdHash() << group.members->key << count << 1 << number(from) << number(to) << number(tag))
           .value();
   auto pair = std::make_shared<Members>();
   pair->axis = group.members->axis;
@@ -140,11 +143,11 @@ std::shared_ptr<Round> Source::join_pair(Group& group, int index, int peer, int 
   return seat(id, pair, name, far, sends ? 0 : 1, std::move(arrival));
 }
 
-void Source::check_running() const {
+void LinkedSource::check_running() const {
   if (failed_) throw Aborted(comm::stopped_by(failed_->rank, failed_->reason));
 }
 
-void Source::check_ended(Round& round) {
+void LinkedSource::check_ended(Round& round) {
   for (std::size_t i = 0; i < round.members->ranks.size(); ++i) {
     const int rank = round.members->ranks[i];
     if (round.members->process_of[i] != engine_.process() || round.arrivals[i].here ||
@@ -163,7 +166,7 @@ void Source::check_ended(Round& round) {
   }
 }
 
-void Source::abort(int rank, const std::string& reason) {
+void LinkedSource::abort(int rank, const std::string& reason) {
   rank_failed(rank, reason);
   // A rank that another's failure has stopped reports that failure: its message could be the first
   // to reach other processes.
@@ -175,12 +178,12 @@ void Source::abort(int rank, const std::string& reason) {
   engine_.failed(first.rank, first.reason);
 }
 
-void Source::ended(int rank) {
+void LinkedSource::ended(int rank) {
   threads_->ended(rank);
   engine_.ended(rank);
 }
 
-void Source::rank_failed(int rank, const std::string& reason) {
+void LinkedSource::rank_failed(int rank, const std::string& reason) {
   {
     const std::lock_guard guard(lock_);
     if (failed_) return;
@@ -192,18 +195,18 @@ void Source::rank_failed(int rank, const std::string& reason) {
   threads_->abort(rank, reason);
 }
 
-void Source::rank_ended(int rank) {
+void LinkedSource::rank_ended(int rank) {
   const std::lock_guard guard(lock_);
   ended_[static_cast<std::size_t>(rank)] = 1;
   for (auto& [id, round] : gathering_) check_ended(*round);
 }
 
-bool Source::has_ended(int rank) const {
+bool LinkedSource::has_ended(int rank) const {
   const std::lock_guard guard(lock_);
   return ended_[static_cast<std::size_t>(rank)] != 0;
 }
 
-std::vector<int> Source::ranks_of(int process) const {
+std::vector<int> LinkedSource::ranks_of(int process) const {
   std::vector<int> list;
   for (std::size_t rank = 0; rank < process_of_.size(); ++rank) {
     if (process_of_[rank] == process) list.push_back(static_cast<int>(rank));
@@ -211,13 +214,13 @@ std::vector<int> Source::ranks_of(int process) const {
   return list;
 }
 
-std::optional<std::string> Source::stopped() const {
+std::optional<std::string> LinkedSource::stopped() const {
   const std::lock_guard guard(lock_);
   if (!failed_) return std::nullopt;
   return comm::stopped_by(failed_->rank, failed_->reason);
 }
 
-std::vector<Whereabouts> Source::where(std::uint64_t id, const std::vector<int>& ranks) {
+std::vector<Whereabouts> LinkedSource::where(std::uint64_t id, const std::vector<int>& ranks) {
   const std::lock_guard guard(lock_);
   const auto found = gathering_.find(id);
   std::vector<Whereabouts> list;
@@ -239,7 +242,7 @@ std::vector<Whereabouts> Source::where(std::uint64_t id, const std::vector<int>&
   return list;
 }
 
-std::vector<comm::IdleRank> Source::idle() {
+std::vector<comm::IdleRank> LinkedSource::idle() {
   const std::lock_guard guard(lock_);
   std::vector<comm::IdleRank> list;
   for (const int rank : ranks_of(engine_.process())) {
@@ -250,12 +253,12 @@ std::vector<comm::IdleRank> Source::idle() {
   return list;
 }
 
-void Source::begins_to_wait(int rank, std::shared_ptr<Round> round) {
+void LinkedSource::begins_to_wait(int rank, std::shared_ptr<Round> round) {
   const std::lock_guard guard(lock_);
   status_[static_cast<std::size_t>(rank)].now = std::move(round);
 }
 
-void Source::ends_waiting(int rank, bool completed) {
+void LinkedSource::ends_waiting(int rank, bool completed) {
   const std::lock_guard guard(lock_);
   auto& status = status_[static_cast<std::size_t>(rank)];
   // After a failure `now` is kept: another rank that fails at the same moment reports where this
@@ -263,7 +266,7 @@ void Source::ends_waiting(int rank, bool completed) {
   if (completed) status.last = std::exchange(status.now, nullptr);
 }
 
-std::string Source::whereabouts(int rank) const {
+std::string LinkedSource::whereabouts(int rank) const {
   const auto& status = status_[static_cast<std::size_t>(rank)];
   if (ended_[static_cast<std::size_t>(rank)] != 0) return "has ended";
   if (!status.now && threads_->waits(rank)) return threads_->whereabouts(rank);
@@ -278,7 +281,7 @@ std::string Source::whereabouts(int rank) const {
   return text;
 }
 
-std::string Source::whereabouts_in_group(int rank) const {
+std::string LinkedSource::whereabouts_in_group(int rank) const {
   const auto& status = status_[static_cast<std::size_t>(rank)];
   if (status.now) return whereabouts(rank);
   std::string text = threads_->whereabouts(rank);

@@ -29,11 +29,11 @@ struct Group {
   std::map<std::tuple<int, int, int, bool>, std::uint64_t> pairs;
 };
 
-class Source final : public CommunicatorSource, public Host {
+class LinkedSource final : public CommunicatorSource, public Host {
  public:
-  Source(Engine& engine, std::string name, const std::vector<std::vector<int>>& ranks,
-         std::chrono::milliseconds timeout);
-  ~Source() override;
+  LinkedSource(Engine& engine, std::string name, const std::vector<std::vector<int>>& ranks,
+               std::chrono::milliseconds timeout);
+  ~LinkedSource() override;
 
   const char* name() const override { return name_.c_str(); }
   int ranks() const override { return static_cast<int>(process_of_.size()); }

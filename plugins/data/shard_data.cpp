@@ -247,20 +247,20 @@ std::uint64_t word_at(const MappedFile& file, std::int64_t byte, int bytes) {
 }
 
 // What a file's first bytes look like as numbers of one width.
-struct Looked {
+struct WidthEvidence {
   bool fit = false;     // the file is a whole number of them, and all are ids of the model
   bool alike = true;    // all numbers are equal
   bool halves = false;  // the numbers are in turn lower and upper halves of wider ids
   std::int64_t count = 0;
 };
 
-Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
+WidthEvidence looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
   const auto ids = static_cast<std::uint64_t>(vocab);
   // The largest upper half of an id of twice this width. Where it is not far below the range of a
   // half, tokens of this width may be as small.
   const std::uint64_t most = bytes < 8 ? (ids - 1) >> (8 * bytes) : 0;
   const bool told = bytes < 8 && most < std::uint64_t{1} << (8 * bytes - 6);
-  Looked looked;
+  WidthEvidence looked;
   looked.count = std::min(file.size(), most_looked_at) / bytes;
   looked.fit = looked.count > 0 && file.size() % bytes == 0;
   std::int64_t low[] = {0, 0};
@@ -345,11 +345,11 @@ int TokenFile::told_by_bytes(std::int64_t vocab) const {
            types.empty() ? say_type(file_, vocab)
                          : "a bare list of tokens needs their type: " + types);
   }
-  const Looked narrow = looked_at(file_, 2, vocab);
+  const WidthEvidence narrow = looked_at(file_, 2, vocab);
   // In a vocabulary far above 65,536, two 16-bit words often form a valid 32-bit id.
   const bool apart = vocab <= (std::int64_t{1} << 20);
   for (const int bytes : {8, 4}) {
-    const Looked looked = looked_at(file_, bytes, vocab);
+    const WidthEvidence looked = looked_at(file_, bytes, vocab);
     if (!looked.fit) continue;
     if (!narrow.fit || (looked.count >= fewest_to_tell && !looked.alike && apart)) return bytes;
     doubt(path(),

@@ -270,8 +270,8 @@ class Composed final : public Model {
       found.throw_if_any();
       values.set_reach(values_.reach());
       return call_plugin(
-          Speaker{one.kind, ""}, "was made", [&] { return make<BlockOp>(registration, values); },
-          Stage::options);
+          PluginPlace{one.kind, ""}, "was made",
+          [&] { return make<BlockOp>(registration, values); }, Stage::options);
     } catch (const Error& error) {
       throw at_place(error, key, one.place);
     }
@@ -342,7 +342,7 @@ class Composed final : public Model {
   static std::vector<int> append(Builder& b, const Part& part, const Recorded& one,
                                  const std::string& name, const std::vector<int>& inputs) {
     try {
-      const Speaker speaker{one.kind, ""};
+      const PluginPlace speaker{one.kind, ""};
       auto outputs = call_plugin(
           speaker, "was appended", [&] { return one.op->append(b, name, inputs); }, Stage::options);
       if (static_cast<int>(outputs.size()) == one.op->outputs()) return outputs;

@@ -36,7 +36,8 @@ std::unique_ptr<mw::CommunicatorSource> NcclCarrier::connect(
         fmt::format("device: NCCL connects GPUs, and the ranks are on {}", platform.name()),
         "device = \"cuda\"; CPUs of several machines are connected by mpi (mpirun, srun)");
   }
-  return std::make_unique<Source>(link_, fmt::format("run{}", runs_++), ranks, platform, timeout);
+  return std::make_unique<NcclSource>(link_, fmt::format("run{}", runs_++), ranks, platform,
+                                      timeout);
 }
 
 }  // namespace nccl

@@ -35,7 +35,7 @@ c10d::ReduceOp reduce_op(mw::comm::Combine combine) {
 // A collective of NCCL's under way. wait() makes the rank's stream wait for it, not the host.
 class Followed final : public c10d::Work {
  public:
-  Followed(Source& source, c10::intrusive_ptr<c10d::Work> work, std::string call, int rank,
+  Followed(NcclSource& source, c10::intrusive_ptr<c10d::Work> work, std::string call, int rank,
            std::vector<at::Tensor> kept, std::vector<at::Tensor> results, c10d::OpType type)
       : Work(rank, type),
         source_(source),
@@ -54,7 +54,7 @@ class Followed final : public c10d::Work {
   }
 
  private:
-  Source& source_;
+  NcclSource& source_;
   c10::intrusive_ptr<c10d::Work> work_;
   const std::string call_;
   const std::vector<at::Tensor> kept_, results_;
@@ -62,7 +62,7 @@ class Followed final : public c10d::Work {
 
 }  // namespace
 
-GroupBackend::GroupBackend(Source& source, const mw::Connection& group, int index)
+GroupBackend::GroupBackend(NcclSource& source, const mw::Connection& group, int index)
     : CheckedBackend(group.axis, group.ranks, index, source.timeout()),
       source_(source),
       device_(c10::impl::VirtualGuardImpl(at::kCUDA).getDevice()),

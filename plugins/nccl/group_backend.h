@@ -17,7 +17,7 @@ class GroupBackend final : public mw::comm::CheckedBackend {
  public:
   // The backend is for the calling thread's current GPU. Makes the group's communicator, and waits
   // until all members have made it.
-  GroupBackend(Source& source, const mw::Connection& group, int index);
+  GroupBackend(NcclSource& source, const mw::Connection& group, int index);
   const std::string getBackendName() const override { return "nccl"; }
 
  protected:
@@ -31,7 +31,7 @@ class GroupBackend final : public mw::comm::CheckedBackend {
   void connect_pair();
   WorkPtr followed(WorkPtr work, Issue issue);
 
-  Source& source_;
+  NcclSource& source_;
   const at::Device device_;
   // The device's stream for the group's stream of a program, if it has one. NCCL has a stream for
   // each communicator: a transfer begins behind this stream's work, and this stream waits for its

@@ -40,9 +40,9 @@ std::string key_of(const mw::Connection& c) {
 
 }  // namespace
 
-Source::Source(mw::StoreLink& link, const std::string& run,
-               const std::vector<std::vector<int>>& ranks, const mw::Platform& platform,
-               std::chrono::milliseconds timeout)
+NcclSource::NcclSource(mw::StoreLink& link, const std::string& run,
+                       const std::vector<std::vector<int>>& ranks, const mw::Platform& platform,
+                       std::chrono::milliseconds timeout)
     : link_(link),
       run_(run),
       platform_(platform),
@@ -55,7 +55,7 @@ Source::Source(mw::StoreLink& link, const std::string& run,
   watching_ = mw::start_thread([this] { watch(); });
 }
 
-Source::~Source() {
+NcclSource::~NcclSource() {
   Groups groups;
   {
     const std::lock_guard lock(mutex_);
@@ -76,19 +76,19 @@ Source::~Source() {
   }
 }
 
-bool Source::is_here(const std::vector<int>& group, int index) const {
+bool NcclSource::is_here(const std::vector<int>& group, int index) const {
   const auto process_of = [&](int rank) { return process_of_.at(static_cast<std::size_t>(rank)); };
   const int own = process_of(group.at(static_cast<std::size_t>(index)));
   return std::all_of(group.begin(), group.end(), [&](int rank) { return process_of(rank) == own; });
 }
 
-c10::intrusive_ptr<c10d::Backend> Source::backend(const mw::Connection& connection, int index) {
+c10::intrusive_ptr<c10d::Backend> NcclSource::backend(const mw::Connection& connection, int index) {
   if (is_here(connection.ranks, index)) return threads_->backend(connection, index);
   return c10::make_intrusive<GroupBackend>(*this, connection, index);
 }
 
-std::optional<c10::Stream> Source::line_of(const mw::Connection& connection, int index,
-                                           at::Device device) {
+std::optional<c10::Stream> NcclSource::line_of(const mw::Connection& connection, int index,
+                                               at::Device device) {
   if (connection.stream.empty()) return std::nullopt;
   const std::pair key(connection.ranks.at(static_cast<std::size_t>(index)), connection.stream);
   const std::lock_guard lock(mutex_);
@@ -100,7 +100,7 @@ std::optional<c10::Stream> Source::line_of(const mw::Connection& connection, int
   return line->second;
 }
 
-void Source::take_stream(at::Device device) {
+void NcclSource::take_stream(at::Device device) {
   if (++urgent_streams_[device.index()] <= most_urgent_streams) return;
   throw mw::Error(
       mw::Stage::run, "device.streams", "plan",
@@ -110,7 +110,7 @@ void Source::take_stream(at::Device device) {
       "fewer stages that exchange values with one stage, or several ranks in each process");
 }
 
-GroupPtr Source::join(const mw::Connection& group, int index, at::Device device) {
+GroupPtr NcclSource::join(const mw::Connection& group, int index, at::Device device) {
   check();
   const std::string name = key_of(group);
   {
@@ -134,17 +134,17 @@ GroupPtr Source::join(const mw::Connection& group, int index, at::Device device)
   return made;
 }
 
-void Source::refuse(const std::string& what, const std::string& text) {
+void NcclSource::refuse(const std::string& what, const std::string& text) {
   throw mw::Error(mw::Stage::run, "collective.nccl", "",
                   fmt::format("{}: NCCL says: {}", what, text.substr(0, text.find('\n'))));
 }
 
-void Source::check() const {
+void NcclSource::check() const {
   const std::lock_guard lock(mutex_);
   if (stopped_) throw mw::Aborted(*stopped_);
 }
 
-void Source::abort(int rank, const std::string& reason) {
+void NcclSource::abort(int rank, const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
@@ -158,11 +158,11 @@ void Source::abort(int rank, const std::string& reason) {
   stop(reason);
 }
 
-void Source::ended(int rank) {
+void NcclSource::ended(int rank) {
   threads_->ended(rank);
 }
 
-void Source::stop(const std::string& reason) {
+void NcclSource::stop(const std::string& reason) {
   Groups groups;
   {
     const std::lock_guard lock(mutex_);
@@ -181,13 +181,13 @@ void Source::stop(const std::string& reason) {
 
 // Stops the run. The threads' source asks for a failed rank, and gets the first rank of this
 // process.
-void Source::fail(const std::string& reason) {
+void NcclSource::fail(const std::string& reason) {
   const auto own = std::find(process_of_.begin(), process_of_.end(), link_.at().process);
   threads_->abort(static_cast<int>(own - process_of_.begin()), reason);
   stop(reason);
 }
 
-void Source::watch() {
+void NcclSource::watch() {
   std::unique_lock lock(mutex_);
   while (!over_ && !stopped_) {
     const Groups groups = groups_;

@@ -28,12 +28,13 @@ namespace nccl {
 
 using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
 
-class Source final : public mw::CommunicatorSource {
+class NcclSource final : public mw::CommunicatorSource {
  public:
   // `run`: a name that is unique among the runs of these processes.
-  Source(mw::StoreLink& link, const std::string& run, const std::vector<std::vector<int>>& ranks,
-         const mw::Platform& platform, std::chrono::milliseconds timeout);
-  ~Source() override;
+  NcclSource(mw::StoreLink& link, const std::string& run,
+             const std::vector<std::vector<int>>& ranks, const mw::Platform& platform,
+             std::chrono::milliseconds timeout);
+  ~NcclSource() override;
 
   const char* name() const override { return "nccl"; }
   int ranks() const override { return static_cast<int>(process_of_.size()); }

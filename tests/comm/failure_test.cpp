@@ -371,8 +371,8 @@ TEST_CASE("Ranks have ATen threads of their own; the caller keeps its number") {
 
 TEST_CASE("Time in which the process stood still makes nobody late") {
   using std::chrono::hours, std::chrono::seconds;
-  const comm::Patience::Clock::time_point start{};
-  comm::Patience patience(seconds(8), start);
+  const comm::WaitLimit::Clock::time_point start{};
+  comm::WaitLimit patience(seconds(8), start);
   CHECK(patience.next() == start + seconds(1));
   CHECK_FALSE(patience.over(start + seconds(1)));
   // It was stopped for an hour: two seconds of that count.
@@ -381,7 +381,7 @@ TEST_CASE("Time in which the process stood still makes nobody late") {
   CHECK(patience.next() == later + seconds(1));
   for (int second = 1; second < 5; ++second) CHECK_FALSE(patience.over(later + seconds(second)));
   CHECK(patience.over(later + seconds(5)));
-  comm::Patience none(seconds(0), start);
+  comm::WaitLimit none(seconds(0), start);
   CHECK(none.next() == start);
   CHECK(none.over(start));
 }

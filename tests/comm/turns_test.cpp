@@ -199,7 +199,7 @@ TEST_CASE("A rank that is away holds no core, and lets no more ranks run than th
       ++came;
       changed.notify_all();
     } else {
-      const Away outer;  // another one within it hands nothing on
+      const CoreRelease outer;  // another one within it hands nothing on
       std::unique_lock lock(mutex);
       wait_away(changed, lock, [&] { return came == ranks - 1; });
     }

@@ -29,7 +29,8 @@ Exchanges exchanges(const Program& program, const std::string& phase) {
       const bool starts = i.code == Code::start && i.move.exchanges_rows();
       if (i.move.brings_counts && !starts) ++seen.elsewhere;
       if (!starts) continue;
-      CHECK(footprint(rank, i, Asks::work).transfers.size() == (i.move.brings_counts ? 2 : 1));
+      CHECK(footprint(rank, i, FootprintParts::work).transfers.size() ==
+            (i.move.brings_counts ? 2 : 1));
       ++(i.move.to == Dim("experts") ? seen.out : seen.home);
       const Value& value = program.graph->value(program.slots[i.inputs[0]].value);
       const bool first = layers.insert(program.graph->ops()[value.producer].layer).second;

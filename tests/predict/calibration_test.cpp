@@ -148,7 +148,7 @@ TEST_CASE("Products of several ranks bring from memory what a core's own cache h
     double bytes = 0, weights = 0;
     for (const SegmentRun& run : program.timeline) {
       for (const Instruction& i : program.segments[run.segment].code) {
-        const SizedWork sized = sized_work(rank, i, footprint(rank, i, Asks::work));
+        const SizedWork sized = sized_work(rank, i, footprint(rank, i, FootprintParts::work));
         if (sized.product) bytes += sized.size.bytes;
       }
     }

@@ -48,7 +48,7 @@ TEST_CASE("The slower of device and host decides") {
 
 TEST_CASE("Collectives inside a node, by a ring or a measured curve") {
   Cluster c = round_cluster(8);
-  const Placed all = place(c, {0, 1, 2, 3});
+  const RankPlacement all = place(c, {0, 1, 2, 3});
   CHECK(all.nodes == 1);
   const double ring = 2 * 0.75 * 1e9 / 1e10 + 6 * 1e-5;
   CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(ring));
@@ -69,7 +69,7 @@ TEST_CASE("Collectives inside a node, by a ring or a measured curve") {
 
 TEST_CASE("A measured collective takes what its own curve says, over nodes too") {
   Cluster c = cluster_of_two();
-  const Placed all = place(c, {0, 1, 2, 3, 4, 5, 6, 7}), node = place(c, {0, 1, 2, 3});
+  const RankPlacement all = place(c, {0, 1, 2, 3, 4, 5, 6, 7}), node = place(c, {0, 1, 2, 3});
   // Steps that no latency and rate have.
   const std::vector<std::pair<double, double>> steps = {
       {1e6, 1e-4}, {2e6, 1.1e-4}, {4e6, 9e-4}, {8e6, 1e-3}, {1e8, 1.1e-3}};
@@ -121,7 +121,7 @@ TEST_CASE("More nodes than were measured are not faster, nor fewer slower") {
   Cluster c = cluster_of_two();
   c.nodes = 4;
   const std::vector<int> ranks = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const Placed two = place(c, {ranks.begin(), ranks.begin() + 8}), four = place(c, ranks);
+  const RankPlacement two = place(c, {ranks.begin(), ranks.begin() + 8}), four = place(c, ranks);
   const double described = collective_seconds(c, Collective::all_reduce, 1e7, four, {});
   c.network.curve_nic = c.network.nic;
   c.network.curves = {
@@ -139,7 +139,7 @@ TEST_CASE("More nodes than were measured are not faster, nor fewer slower") {
 
 TEST_CASE("All groups of a node share its NICs") {
   const Cluster c = cluster_of_two();
-  const Placed one = place(c, {0, 4}), four = place(c, {0, 1, 2, 3, 4, 5, 6, 7});
+  const RankPlacement one = place(c, {0, 4}), four = place(c, {0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(one.nodes == 2);
   CHECK(one.in_node == 1);
   CHECK(four.in_node == 4);

@@ -47,7 +47,7 @@ std::vector<HostCopy> copies_of(const RankView& rank) {
   std::vector<HostCopy> found;
   for (const Segment& segment : rank.program().segments) {
     for (const Instruction& i : segment.code) {
-      const HostCopy copy = footprint(rank, i, Asks::work).host_copy;
+      const HostCopy copy = footprint(rank, i, FootprintParts::work).host_copy;
       if (copy.bytes > 0) found.push_back(copy);
     }
   }
@@ -131,7 +131,7 @@ TEST_CASE("A copy is awaited by the first that comes to its storage, and by the 
   for (const InstructionTime& time : p.instructions[0]) {
     if (time.kind != InstructionTime::Kind::copy_wait) continue;
     const auto& code = program.segments[time.segment].code;
-    const HostCopy own = footprint(rank, code[time.index], Asks::work).host_copy;
+    const HostCopy own = footprint(rank, code[time.index], FootprintParts::work).host_copy;
     if (own.leaves) {
       ++leaving;
       continue;
@@ -143,7 +143,8 @@ TEST_CASE("A copy is awaited by the first that comes to its storage, and by the 
     };
     // The copy before it, whose tensor nobody between reads and this one does.
     int from = time.index - 1;
-    while (from >= 0 && footprint(rank, code[from], Asks::work).host_copy.bytes == 0) --from;
+    while (from >= 0 && footprint(rank, code[from], FootprintParts::work).host_copy.bytes == 0)
+      --from;
     REQUIRE(from >= 0);
     const int slot = code[from].outputs[0];
     CHECK(reads(code[time.index], slot));

@@ -40,10 +40,10 @@ void check_reducible(c10::ScalarType dtype, Combine combine);
 // stopped (SIGSTOP, by a batch system that suspends its jobs), because the other ranks were stopped
 // too. The waiter calls over() at each next(): after an eighth of the limit, or after a second if
 // that is less. An interval longer than two such periods counts as two.
-class Patience {
+class WaitLimit {
  public:
   using Clock = std::chrono::steady_clock;
-  explicit Patience(Clock::duration limit, Clock::time_point now = Clock::now())
+  explicit WaitLimit(Clock::duration limit, Clock::time_point now = Clock::now())
       : look_(std::min<Clock::duration>(limit / 8, std::chrono::seconds(1))),
         left_(limit),
         looked_(now) {}

@@ -69,7 +69,7 @@ std::vector<std::string> take_plugin_faults(const std::vector<Problem>& said) {
   return messages;
 }
 
-Problem attributed(const Speaker& speaker, Problem problem) {
+Problem attributed(const PluginPlace& speaker, Problem problem) {
   std::string begin = speaker.plugin;
   if (!speaker.place.empty()) begin = speaker.place + ": " + begin;
   if (!problem.key.empty()) begin = key_in(speaker.place, problem.key);
@@ -105,7 +105,7 @@ std::string tried_and_broke(const std::string& message) {
   return fmt::format("left out: {}; it was only tried, and the answer is without it", message);
 }
 
-void throw_named(const Speaker& speaker, const char* did, Stage stage) {
+void throw_named(const PluginPlace& speaker, const char* did, Stage stage) {
   try {
     throw;
   } catch (const abi::__forced_unwind&) {  // a thread that is cancelled

@@ -92,7 +92,7 @@ void Pending::wait() {
   }
   {
     // A LocalWork gives up the rank's core itself, but only when it must sleep.
-    std::optional<Away> away;
+    std::optional<CoreRelease> away;
     if (dynamic_cast<comm::LocalWork*>(work.get()) == nullptr) away.emplace();
     work->wait();
   }

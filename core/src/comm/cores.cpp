@@ -207,13 +207,13 @@ void Cores::tend() {
 namespace mw {
 
 // While a thread is away its Sleeper has no Cores, so that it can be woken without a core.
-Away::Away() : cores_(comm::Sleeper::own().cores()) {
+CoreRelease::CoreRelease() : cores_(comm::Sleeper::own().cores()) {
   if (cores_ == nullptr) return;
   comm::Sleeper::own().use(nullptr);
   cores_->give();
 }
 
-Away::~Away() {
+CoreRelease::~CoreRelease() {
   if (cores_ == nullptr) return;
   comm::Sleeper::own().use(cores_);
   cores_->take();

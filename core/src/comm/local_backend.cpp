@@ -114,7 +114,7 @@ bool LocalWork::wait(std::chrono::milliseconds timeout) {
   auto& round = *seat_.round;
   world_.begins_to_wait(global_rank_, seat_.round);
   const auto limit = timeout.count() > 0 ? timeout : timeout_;
-  Patience patience(limit);
+  WaitLimit patience(limit);
   auto state = round.wait(patience.next());
   while (state == Round::open && !patience.over()) state = round.wait(patience.next());
   while (state == Round::open) {

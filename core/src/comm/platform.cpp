@@ -18,7 +18,7 @@ namespace {
 
 // Suppresses the warning on stderr with which libtorch counts devices whose driver is too old;
 // why_none() returns that text.
-class Unsaid final : public c10::WarningHandler {
+class SilencedWarnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
 };
@@ -27,7 +27,7 @@ class Unsaid final : public c10::WarningHandler {
 
 int Platform::count() const {
   if (!c10::impl::hasDeviceGuardImpl(type())) return 0;
-  Unsaid unsaid;
+  SilencedWarnings unsaid;
   const c10::WarningUtils::WarningHandlerGuard guard(&unsaid);
   return c10::impl::getDeviceGuardImpl(type())->deviceCount();
 }

@@ -48,12 +48,12 @@ std::uint16_t intern(const std::string& name) {
 // As above, with a cache by address for each thread: most names are string literals, which are
 // looked up again and again.
 std::uint16_t intern(const char* name) {
-  struct Known {
+  struct NameOfPointer {
     const char* at = nullptr;
     std::uint16_t id = 0;
   };
-  static thread_local std::array<Known, 256> recent;
-  Known& known = recent[(reinterpret_cast<std::uintptr_t>(name) >> 2) % recent.size()];
+  static thread_local std::array<NameOfPointer, 256> recent;
+  NameOfPointer& known = recent[(reinterpret_cast<std::uintptr_t>(name) >> 2) % recent.size()];
   // The name must be compared too, since the memory at the address may have changed.
   if (known.at == name && *names().by_id[known.id].load() == name) return known.id;
   known = {name, intern(std::string(name))};

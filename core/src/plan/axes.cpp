@@ -40,12 +40,13 @@ bool is_name(const std::string& text) {
          });
 }
 
-class Asker {
+class AxisCollector {
  public:
-  Asker(Problems& problems, std::vector<WrongWays>& wrong) : problems_(problems), wrong_(wrong) {}
+  AxisCollector(Problems& problems, std::vector<WrongWays>& wrong)
+      : problems_(problems), wrong_(wrong) {}
 
   void ask(StrategyChoice& choice) {
-    const Speaker speaker{choice.name, choice.path};
+    const PluginPlace speaker{choice.name, choice.path};
     try {
       choice.axes =
           call_plugin(speaker, "said which axes it needs", [&] { return choice.strategy->axes(); });
@@ -62,7 +63,7 @@ class Asker {
     try {
       mesh = Mesh(own_);
     } catch (const Error& error) {
-      add(error, askers_.size() == 1 ? askers_.front() : Speaker{"", "plan"});
+      add(error, askers_.size() == 1 ? askers_.front() : PluginPlace{"", "plan"});
       return {};
     }
     for (const auto& [axis, speaker] : borrowed_) borrow(mesh, axis, speaker);
@@ -70,16 +71,16 @@ class Asker {
   }
 
  private:
-  void refuse(const Speaker& speaker, const char* code, std::string message, std::string hint) {
+  void refuse(const PluginPlace& speaker, const char* code, std::string message, std::string hint) {
     problems_.add(
         attributed(speaker, {Stage::plan, code, "", std::move(message), std::move(hint)}));
   }
 
-  void add(const Error& error, const Speaker& speaker) {
+  void add(const Error& error, const PluginPlace& speaker) {
     for (const Problem& p : error.problems()) problems_.add(attributed(speaker, p));
   }
 
-  void take(const AxisRequest& axis, const Speaker& speaker) {
+  void take(const AxisRequest& axis, const PluginPlace& speaker) {
     if (!is_name(axis.name) ||
         std::find(taken_names().begin(), taken_names().end(), axis.name) != taken_names().end()) {
       refuse(speaker, "axis.name",
@@ -98,7 +99,7 @@ class Asker {
     }
     const auto [known, fresh] = asked_.emplace(axis.name, speaker);
     if (!fresh) {
-      const Speaker& first = known->second;
+      const PluginPlace& first = known->second;
       const bool same = first.plugin == speaker.plugin && first.place == speaker.place;
       refuse(speaker, "axis.twice",
              same ? fmt::format("it asks for the axis {} twice", axis.name)
@@ -117,7 +118,7 @@ class Asker {
     if (askers_.empty() || askers_.back().place != speaker.place) askers_.push_back(speaker);
   }
 
-  void borrow(Mesh& mesh, const AxisRequest& axis, const Speaker& speaker) {
+  void borrow(Mesh& mesh, const AxisRequest& axis, const PluginPlace& speaker) {
     std::vector<std::string> lenders, wanted;
     for (const std::string& name : axis.borrow) {
       const std::optional<Role> role = role_of(name);
@@ -154,9 +155,9 @@ class Asker {
   Problems& problems_;
   std::vector<WrongWays>& wrong_;
   std::vector<OwnAxis> own_;
-  std::vector<Speaker> askers_;  // the strategies that asked for own_
-  std::vector<std::pair<AxisRequest, Speaker>> borrowed_;
-  std::map<std::string, Speaker> asked_;
+  std::vector<PluginPlace> askers_;  // the strategies that asked for own_
+  std::vector<std::pair<AxisRequest, PluginPlace>> borrowed_;
+  std::map<std::string, PluginPlace> asked_;
 };
 
 // Refuses an entry that repeats an earlier one and has no axis (sp() on tp's ranks). Axes that are
@@ -260,7 +261,7 @@ std::string with_nearest(const std::string& wanted, const std::vector<std::strin
 
 Mesh ask_axes(std::vector<StrategyChoice>& strategies, Problems& problems,
               std::vector<WrongWays>& wrong) {
-  Asker asker(problems, wrong);
+  AxisCollector asker(problems, wrong);
   for (StrategyChoice& choice : strategies) asker.ask(choice);
   refuse_doubles(strategies, problems);
   return asker.mesh();

@@ -13,15 +13,15 @@ namespace mw {
 namespace {
 
 // The buckets whose reductions a program's timeline has begun or awaited by its end.
-struct Begun {
+struct UnawaitedTransfer {
   std::vector<int> underway;  // begun and not awaited, in the order of their starts
   std::set<int> over;         // awaited by a run
   // whose gradient shards a run has begun to sum over groups of ranks
   std::set<int> shards_underway;
 };
 
-Begun begun_by_runs(const Program& program) {
-  Begun found;
+UnawaitedTransfer begun_by_runs(const Program& program) {
+  UnawaitedTransfer found;
   const auto transfers = transfers_of_buckets(program);
   for (const SegmentRun& run : program.timeline) {
     for (const int n : transfers[run.segment]) {
@@ -227,7 +227,7 @@ class Finish {
   }
 
   Program& program_;
-  const Begun begun_;
+  const UnawaitedTransfer begun_;
   std::vector<int> updates_;
   const std::set<int> copied_;
   std::vector<Instruction> code_;

@@ -49,7 +49,7 @@ class RuledKinds {
   RuledKinds(const Graph& graph, const std::vector<Rule>& rules,
              const std::vector<RotationRule>& rotations);
 
-  struct Held {
+  struct HeldLayout {
     // The first op of the asked op's kind for which the same rules hold; the asked op itself where
     // there is none before it.
     int first = -1;
@@ -58,13 +58,13 @@ class RuledKinds {
   };
   // Finds the rules that hold for an op, by asking each one (Rule::where). The result is valid
   // until the next call.
-  const Held& ask(int op);
+  const HeldLayout& ask(int op);
 
  private:
   struct Kind {
     std::vector<const Rule*> rules;  // rules that the op's dims allow
     bool shared = true;
-    std::vector<Held> known;
+    std::vector<HeldLayout> known;
   };
   Kind make(int op) const;
 
@@ -72,7 +72,7 @@ class RuledKinds {
   const std::vector<Rule>& rules_;
   const std::vector<RotationRule>& rotations_;
   std::unordered_map<int, Kind> kinds_;  // by Graph::kind
-  Held held_;
+  HeldLayout held_;
 };
 
 void CutChecks::clash(const Op& op, const Rule& a, const Rule& b, int atom) {
@@ -127,7 +127,7 @@ RuledKinds::Kind RuledKinds::make(int op) const {
   return kind;
 }
 
-const RuledKinds::Held& RuledKinds::ask(int op) {
+const RuledKinds::HeldLayout& RuledKinds::ask(int op) {
   const Op& what = graph_.ops()[op];
   const auto [found, missing] = kinds_.try_emplace(graph_.kind(op));
   Kind& kind = found->second;
@@ -140,9 +140,10 @@ const RuledKinds::Held& RuledKinds::ask(int op) {
   for (const RotationRule& rule : rotations_) {
     if (!rule.where || rule.where(what)) held_.rotations.push_back(&rule);
   }
-  const auto known = std::find_if(kind.known.begin(), kind.known.end(), [&](const Held& other) {
-    return other.rules == held_.rules && other.rotations == held_.rotations;
-  });
+  const auto known =
+      std::find_if(kind.known.begin(), kind.known.end(), [&](const HeldLayout& other) {
+        return other.rules == held_.rules && other.rotations == held_.rotations;
+      });
   held_.first = known != kind.known.end() ? known->first : op;
   if (known == kind.known.end() && kind.shared) kind.known.push_back(held_);
   return held_;
@@ -211,7 +212,7 @@ class Deriver {
   // Cuts the op on each atom by the rule that wins there.
   void cut_op(int index) {
     const Op& op = graph_.ops()[index];
-    const RuledKinds::Held& held = kinds_.ask(index);
+    const RuledKinds::HeldLayout& held = kinds_.ask(index);
     for (const Rule* rule : held.rules) matched_.add(*rule, index);
     if ((first_[index] = held.first) != index) {
       result_.cut[index] = result_.cut[held.first];

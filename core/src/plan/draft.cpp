@@ -20,7 +20,7 @@ namespace {
 
 // Wraps a strategy's predicate over ops or values: whatever it throws names the strategy.
 template <class Argument>
-std::function<bool(const Argument&)> guarded(const Speaker& speaker,
+std::function<bool(const Argument&)> guarded(const PluginPlace& speaker,
                                              std::function<bool(const Argument&)> where) {
   if (!where) return where;
   return [speaker, where = std::move(where)](const Argument& asked) {
@@ -43,7 +43,7 @@ bool covers(std::vector<Range> order, std::int64_t size) {
 // Wraps a plugin's reduction: whatever it throws names the plugin.
 class GuardedReduction final : public BucketReduction {
  public:
-  GuardedReduction(std::unique_ptr<BucketReduction> inner, const Speaker& speaker)
+  GuardedReduction(std::unique_ptr<BucketReduction> inner, const PluginPlace& speaker)
       : inner_(std::move(inner)), speaker_(speaker) {}
 
   void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) override {
@@ -62,13 +62,13 @@ class GuardedReduction final : public BucketReduction {
 
  private:
   const std::unique_ptr<BucketReduction> inner_;
-  const Speaker speaker_;
+  const PluginPlace speaker_;
 };
 
 // Wraps a plugin's hook: whatever it throws names the plugin.
 class GuardedHook final : public ReductionHook {
  public:
-  GuardedHook(std::shared_ptr<const ReductionHook> inner, Speaker speaker)
+  GuardedHook(std::shared_ptr<const ReductionHook> inner, PluginPlace speaker)
       : inner_(std::move(inner)), speaker_(std::move(speaker)) {}
 
   std::string name() const override {
@@ -106,10 +106,10 @@ class GuardedHook final : public ReductionHook {
 
  private:
   const std::shared_ptr<const ReductionHook> inner_;
-  const Speaker speaker_;
+  const PluginPlace speaker_;
 };
 
-void guard_hooks(Program& program, const Speaker& speaker) {
+void guard_hooks(Program& program, const PluginPlace& speaker) {
   for (Bucket& bucket : program.buckets) {
     if (bucket.hook == nullptr || dynamic_cast<const GuardedHook*>(bucket.hook.get()) != nullptr)
       continue;
@@ -228,7 +228,7 @@ void Draft::slice(Dim dim, int slices, std::function<bool(const Op&)> where, boo
 }
 
 void Draft::add_pass(Pass pass) {
-  const Speaker speaker{strategy_, place_};
+  const PluginPlace speaker{strategy_, place_};
   if (!pass.run && !pass.rearrange) {
     refuse("pass.empty", "", fmt::format("the pass \"{}\" has nothing to run", readable(pass.name)),
            "give it a function of the program");
@@ -264,7 +264,7 @@ void Draft::pipeline(Pipeline pipeline) {
            "leave one of them out");
     return;
   }
-  const Speaker speaker{strategy_, place_};
+  const PluginPlace speaker{strategy_, place_};
   const std::size_t before = problems_.list().size();
   const bool axis = pipeline.axis.empty() || mesh_.has(pipeline.axis);
   if (!axis) {

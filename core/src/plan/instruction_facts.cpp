@@ -148,7 +148,7 @@ Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
   facts["axes"] = axes_of(program, set);
   if (i.begins_transfer()) {
     std::int64_t bytes = 0;
-    for (const Transfer& t : footprint(view_->rank, i, Asks::work).transfers)
+    for (const Transfer& t : footprint(view_->rank, i, FootprintParts::work).transfers)
       bytes += t.wire * t.times;
     facts["bytes"] = bytes;
   }

@@ -144,8 +144,8 @@ class ProgramMaker {
     return options;
   }
 
-  std::map<std::string, Speaker> asked() const {
-    std::map<std::string, Speaker> who;
+  std::map<std::string, PluginPlace> asked() const {
+    std::map<std::string, PluginPlace> who;
     for (const StrategyChoice& choice : plan_.request.strategies) {
       for (const AxisRequest& axis : choice.axes) who[axis.name] = {choice.name, choice.path};
     }

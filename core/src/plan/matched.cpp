@@ -210,7 +210,7 @@ void refuse_on_stages(const Draft& draft, Problems& problems) {
 }
 
 void refuse_idle_axes(const Draft& draft, const Derived& derived,
-                      const std::map<std::string, Speaker>& asked, Problems& problems) {
+                      const std::map<std::string, PluginPlace>& asked, Problems& problems) {
   const Mesh& mesh = draft.mesh();
   const std::vector<bool> used = atoms_in_use(draft, derived);
   for (const Axis& axis : mesh.axes()) {
@@ -221,7 +221,7 @@ void refuse_idle_axes(const Draft& draft, const Derived& derived,
     const bool unused = axis.borrowed && !named(draft, axis.name);
     if (idle == 1 && !unused) continue;
     const auto who = asked.find(axis.name);
-    const Speaker speaker = who == asked.end() ? Speaker{} : who->second;
+    const PluginPlace speaker = who == asked.end() ? PluginPlace{} : who->second;
     const std::string part =
         idle == axis.ways ? "" : fmt::format(" beyond {} of them", axis.ways / idle);
     problems.add(attributed(

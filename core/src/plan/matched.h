@@ -47,6 +47,6 @@ void refuse_on_stages(const Draft& draft, Problems& problems);
 // do the same work: no op is computed, no parameter stored in parts there, no pass works on it, and
 // it has no stages. `asked`: who asked for each axis.
 void refuse_idle_axes(const Draft& draft, const Derived& derived,
-                      const std::map<std::string, Speaker>& asked, Problems& problems);
+                      const std::map<std::string, PluginPlace>& asked, Problems& problems);
 
 }  // namespace mw

@@ -160,7 +160,7 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
       return graph;
     }
   }
-  auto graph = call_plugin(Speaker{request.model->name(), "model"}, "built its graph", [&] {
+  auto graph = call_plugin(PluginPlace{request.model->name(), "model"}, "built its graph", [&] {
     return std::make_shared<const Graph>(request.model->build(sizes[0], sizes[1], sizes[2]));
   });
   recent.add(request.model, sizes, graph);

@@ -116,19 +116,19 @@ class Recomputer {
   // A part of a block that is made again at one place. What belongs to one slice of a chain of ops
   // (Program::slicing) is made again when that slice's backward begins; the rest of the block,
   // before.
-  struct Part {
+  struct RepeatedPart {
     int block = -1, chain = -1, slice = -1;
-    Part rest() const { return {block, -1, -1}; }
-    friend auto operator<=>(const Part&, const Part&) = default;
+    RepeatedPart rest() const { return {block, -1, -1}; }
+    friend auto operator<=>(const RepeatedPart&, const RepeatedPart&) = default;
   };
-  struct Again {
+  struct Repeated {
     std::set<int> instructions;  // indices in forward's code
     int at = 0;                  // index of the backward instruction that they stand before
   };
-  using Parts = std::map<Part, Again>;
+  using Parts = std::map<RepeatedPart, Repeated>;
 
   // The part of a block to which an instruction belongs.
-  Part part_of(const Instruction& i, int block) const {
+  RepeatedPart part_of(const Instruction& i, int block) const {
     if (const Slicing* sliced = program_.slicing_of(i)) return {block, sliced->chain, i.slice};
     for (const auto* slots : {&i.inputs, &i.outputs}) {
       for (const int slot : *slots) {
@@ -180,11 +180,11 @@ class Recomputer {
   }
 
   // Notes the instructions that make a slot, which `reader` needs before the instruction `at`.
-  void need(int slot, const Part& reader, int at, Parts& parts) {
+  void need(int slot, const RepeatedPart& reader, int at, Parts& parts) {
     for (int writer : writers_.at(slot)) {
-      Part part = part_of(forward(writer), reader.block);
+      RepeatedPart part = part_of(forward(writer), reader.block);
       if (part != reader) part = part.rest();
-      const auto [again, fresh] = parts.try_emplace(part, Again{{}, at});
+      const auto [again, fresh] = parts.try_emplace(part, Repeated{{}, at});
       again->second.at = std::min(again->second.at, at);
       if (!again->second.instructions.insert(writer).second) continue;
       for (int input : read(forward(writer))) {

@@ -14,13 +14,14 @@ namespace mw {
 
 class FootprintMaker {
  public:
-  FootprintMaker(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made)
+  FootprintMaker(const RankView& rank, const Instruction& instruction, FootprintParts asks,
+                 Footprint& made)
       : rank_(rank),
         program_(rank.program()),
         i_(instruction),
-        memory_(has(asks, Asks::memory)),
-        scratch_(has(asks, Asks::scratch)),
-        work_(has(asks, Asks::work)),
+        memory_(has(asks, FootprintParts::memory)),
+        scratch_(has(asks, FootprintParts::scratch)),
+        work_(has(asks, FootprintParts::work)),
         made_(made) {
     made_.memory.clear();
     made_.work.clear();
@@ -34,7 +35,7 @@ class FootprintMaker {
 
  protected:
   using Event = MemoryEvent::Kind;
-  static bool has(Asks asks, Asks part) {
+  static bool has(FootprintParts asks, FootprintParts part) {
     return (static_cast<int>(asks) & static_cast<int>(part)) != 0;
   }
   // Numbers of an instruction's scratches. A load has those below 4 for itself: for tokens and
@@ -383,7 +384,7 @@ void CodeFootprint::wait() {
   if (!size.output_is_held) release(pending);
 }
 
-Footprint footprint_of_ring(const RankView& rank, const Instruction& ring, Asks asks) {
+Footprint footprint_of_ring(const RankView& rank, const Instruction& ring, FootprintParts asks) {
   Footprint all;
   for (const Instruction& i : ring_kinds(rank.program(), ring)) {
     Footprint made = footprint(rank, i, asks);
@@ -428,13 +429,14 @@ std::size_t TransferKeys::number(const Transfer& transfer) {
   return number;
 }
 
-Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks) {
+Footprint footprint(const RankView& rank, const Instruction& instruction, FootprintParts asks) {
   Footprint made;
   footprint(rank, instruction, asks, made);
   return made;
 }
 
-void footprint(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made) {
+void footprint(const RankView& rank, const Instruction& instruction, FootprintParts asks,
+               Footprint& made) {
   if (instruction.ring) {
     made = footprint_of_ring(rank, instruction, asks);
   } else {

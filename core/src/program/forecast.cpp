@@ -201,7 +201,10 @@ class Walk {
     for (const Instruction& i : segment.code) {
       const LaneMemory& lane = lanes_[static_cast<std::size_t>(i.lane)];
       own_ = lane.held;
-      footprint(*lane.rank, i, highest_ ? Asks::memory | Asks::scratch : Asks::memory, made);
+      footprint(
+          *lane.rank, i,
+          highest_ ? FootprintParts::memory | FootprintParts::scratch : FootprintParts::memory,
+          made);
       for (const MemoryEvent& event : made.memory) play(event);
       effect_.measured = effect_.measured && made.measured;
       effect_.estimated = std::max(effect_.estimated, made.estimated);

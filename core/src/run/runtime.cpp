@@ -249,7 +249,7 @@ RanksEnd RankRuntime::told_by(RanksEnd end, int process, const Error& error) con
 
 std::vector<std::string> RankRuntime::gather_processes(std::string bytes) {
   if (processes_ == nullptr) return {std::move(bytes)};
-  const Away away;
+  const CoreRelease away;
   if (!processes_->first()) {
     processes_->send(0, {Sort::word, ranks_word, std::move(bytes)});
     return {};
@@ -262,7 +262,7 @@ std::vector<std::string> RankRuntime::gather_processes(std::string bytes) {
 
 std::string RankRuntime::broadcast_processes(const std::string& bytes) {
   if (processes_ == nullptr) return bytes;
-  const Away away;
+  const CoreRelease away;
   if (!processes_->first()) return processes_->expect(0, ranks_word, timeout_);
   for (int p = 1; p < processes_->count(); ++p)
     processes_->send(p, {Sort::word, ranks_word, bytes});

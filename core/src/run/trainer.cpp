@@ -17,7 +17,7 @@ namespace {
 
 // What a rank tells the first rank of this process about a step. `met`: when it saw that all ranks
 // had met for the step's totals; zero where all ranks run at a time.
-struct Told {
+struct RankStepReport {
   RankReport report;
   Moment met;
   // as functions of the script or a plugin returned them on the rank
@@ -64,7 +64,7 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
 }
 
 // The seconds that observers take on a rank's thread, for accounts of steps.
-struct Beside {
+struct ObserverTimes {
   struct Spent {
     double since_step = 0;
     double apart = 0;  // in the whole run, but in no step's time
@@ -110,7 +110,7 @@ class Run {
     if (executor.rank() == 0) outcome_.steps = setup_.first_step;
     ledger.reset_peaks();
     Clocks clocks;
-    Beside beside{std::vector<Beside::Spent>(observers_.size())};
+    ObserverTimes beside{std::vector<ObserverTimes::Spent>(observers_.size())};
     for (std::int64_t step = setup_.first_step; step < setup_.steps; ++step) {
       const double began = seconds_now();
       StepOutcome done = executor.step(step, setup_.schedule(step));
@@ -119,7 +119,7 @@ class Run {
       RankReport own = report_of(executor, ledger, done, runtime_);
       const double handed = seconds_now();
       if (traced && setup_.account) own.account = account(beside, done, took, handed);
-      std::vector<Told> all = reports_.gather(
+      std::vector<RankStepReport> all = reports_.gather(
           place_of(executor), {std::move(own), executor.met(), done.lr, done.loss_scale});
       const bool left_out = done.update_left_out && !done.not_finite;
       const auto shared =
@@ -138,7 +138,7 @@ class Run {
       StepEnd end{done, step, stop || step + 1 == setup_.steps};
       if (place_of(executor) == 0) {
         Moment met;  // when the first rank saw that all had met
-        for (Told& told : all) {
+        for (RankStepReport& told : all) {
           if (met.wall == 0 || told.met.wall < met.wall) met = told.met;
           refuse_if_apart(report, told.lr, told.loss_scale,
                           fmt::format("on rank {}", told.report.rank));
@@ -188,7 +188,7 @@ class Run {
     }
   };
 
-  void observe(Executor& executor, StepEnd& end, bool stop, Beside& beside) {
+  void observe(Executor& executor, StepEnd& end, bool stop, ObserverTimes& beside) {
     for (std::size_t o = 0; o < observers_.size(); ++o) {
       const double began = seconds_now();
       const bool before = end.apart, ended = end.last;
@@ -200,13 +200,13 @@ class Run {
         end.last = unpack<bool>(runtime_.broadcast(executor.rank(), pack(end.last)));
         end.apart = true;
       }
-      Beside::Spent& spent = beside.by_observer[o];
+      ObserverTimes::Spent& spent = beside.by_observer[o];
       (end.apart ? spent.apart : spent.since_step) += seconds_now() - began;
       end.apart = end.apart || before;
     }
   }
 
-  StepAccount account(const Beside& beside, const StepOutcome& outcome, double step,
+  StepAccount account(const ObserverTimes& beside, const StepOutcome& outcome, double step,
                       double now) const {
     StepAccount account{now - beside.began, step, outcome.watched, outcome.tracing, 0, {}};
     for (std::size_t o = 0; o < observers_.size(); ++o) {
@@ -251,7 +251,7 @@ class Run {
   const std::span<RunObserver* const> observers_;
   const std::atomic<bool>* stop_;
   RankRuntime runtime_;
-  Meeting<Told> reports_;
+  Meeting<RankStepReport> reports_;
   TrainOutcome outcome_;  // as the first rank of this process knows it
 };
 

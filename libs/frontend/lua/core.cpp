@@ -403,7 +403,7 @@ int core_op(lua_State* lua) {
       std::make_shared<ScriptReach>(ScriptReach{call, {".", state.folder}, &state.host.plugins()}));
   std::vector<std::string> takes;
   const int outputs = call_plugin(
-      Speaker{name, ""}, "was made",
+      PluginPlace{name, ""}, "was made",
       [&] {
         const auto made = make<BlockOp>(registration, values);
         takes = made->inputs();

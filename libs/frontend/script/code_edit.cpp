@@ -12,7 +12,7 @@
 
 namespace mw {
 
-Moved& Moved::operator+=(const Moved& more) {
+EditOutcome& EditOutcome::operator+=(const EditOutcome& more) {
   asked += more.asked;
   moved += more.moved;
   places += more.places;
@@ -56,7 +56,7 @@ std::string CodeEdit::text(int number) const {
                      segment_.name);
 }
 
-Moved CodeEdit::go(int number, std::size_t to, bool up, const InstructionFilter* over) {
+EditOutcome CodeEdit::go(int number, std::size_t to, bool up, const InstructionFilter* over) {
   const std::size_t from = place_[number];
   std::function<bool(const Instruction&)> past;
   if (over != nullptr) past = [&](const Instruction& i) { return takes(*over, i); };
@@ -115,12 +115,12 @@ std::string CodeEdit::why_ordered(std::size_t first, std::size_t then, bool chos
   return fmt::format("{} cannot stand before {}, {}", one, other, why);
 }
 
-Moved CodeEdit::hoist(int number, const InstructionFilter* over, int most) {
+EditOutcome CodeEdit::hoist(int number, const InstructionFilter* over, int most) {
   const std::size_t from = place_[number], far = static_cast<std::size_t>(most);
   return go(number, from > far ? from - far : 0, /*up=*/true, over);
 }
 
-Moved CodeEdit::sink(int number, const InstructionFilter* over, int most) {
+EditOutcome CodeEdit::sink(int number, const InstructionFilter* over, int most) {
   const std::size_t end = place_.size() - 1;
   return go(number, std::min(end, place_[number] + static_cast<std::size_t>(most)), /*up=*/false,
             over);
@@ -133,7 +133,8 @@ std::vector<std::size_t> CodeEdit::places_of(const std::vector<int>& numbers) co
   return places;
 }
 
-Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& then, Moves moves) {
+EditOutcome CodeEdit::order(const std::vector<int>& first, const std::vector<int>& then,
+                            Moves moves) {
   std::vector<std::size_t> places;
   const auto [before, after] =
       order_before(program_, segment_.code, places_of(first), places_of(then), moves, places);
@@ -153,7 +154,7 @@ Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& the
   const std::vector<std::size_t> was = place_;
   number_ = std::move(numbers);
   for (std::size_t n = 0; n < number_.size(); ++n) place_[static_cast<std::size_t>(number_[n])] = n;
-  Moved done;
+  EditOutcome done;
   for (const int number : moves == Moves::first ? first : then) {
     const auto distance = std::abs(static_cast<std::int64_t>(place_[number]) -
                                    static_cast<std::int64_t>(was[number]));
@@ -163,8 +164,8 @@ Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& the
   return done;
 }
 
-Moved CodeEdit::stream(const std::vector<int>& numbers, const std::string& name) {
-  Moved done;
+EditOutcome CodeEdit::stream(const std::vector<int>& numbers, const std::string& name) {
+  EditOutcome done;
   for (const int number : numbers) {
     Instruction& i = segment_.code[place_[number]];
     if (!i.begins_transfer()) {
@@ -210,7 +211,7 @@ std::vector<int> CodeEdit::awaited_here(const std::vector<int>& numbers) const {
 namespace {
 
 // The outcome for transfers none of which is awaited in its segment: nothing is moved.
-Moved none_awaited(const std::vector<int>& numbers, const std::vector<int>& transfers) {
+EditOutcome none_awaited(const std::vector<int>& numbers, const std::vector<int>& transfers) {
   if (numbers.empty() || !transfers.empty()) return {};
   return {static_cast<int>(numbers.size()), 0, 0,
           "they are awaited in other segments than those in which they start"};
@@ -218,9 +219,9 @@ Moved none_awaited(const std::vector<int>& numbers, const std::vector<int>& tran
 
 }  // namespace
 
-Moved CodeEdit::budget(const std::vector<int>& numbers, int most) {
+EditOutcome CodeEdit::budget(const std::vector<int>& numbers, int most) {
   const std::vector<int> transfers = awaited_here(numbers);  // in the order of their starts
-  Moved done = none_awaited(numbers, transfers);
+  EditOutcome done = none_awaited(numbers, transfers);
   for (std::size_t k = 0; k < transfers.size(); ++k) {
     if (k < static_cast<std::size_t>(most)) {
       done += {1, 0, 0, "no more of them are under way at once in any segment"};
@@ -256,9 +257,9 @@ std::size_t CodeEdit::issue_place(int start, int layers_ahead) const {
   return std::min(std::prev(own, ahead)->second, wait);
 }
 
-Moved CodeEdit::issue(const std::vector<int>& numbers, int layers_ahead) {
+EditOutcome CodeEdit::issue(const std::vector<int>& numbers, int layers_ahead) {
   std::vector<int> transfers = awaited_here(numbers);
-  Moved done = none_awaited(numbers, transfers);
+  EditOutcome done = none_awaited(numbers, transfers);
   if (transfers.empty()) return done;
   for (const int number : transfers) {  // transfers that move up, the first one first
     const std::size_t to = issue_place(number, layers_ahead);

@@ -13,13 +13,13 @@
 namespace mw {
 
 // What a verb or a directive has changed, for the note of a plan.
-struct Moved {
+struct EditOutcome {
   // Instructions (of a `reduce`: buckets) that were to be changed, and that were changed.
   int asked = 0, moved = 0;
   std::int64_t places = 0;  // the sum of the places by which instructions moved
   std::string why = {};     // why the first unchanged one was not changed
   std::string later = {};   // reductions that a `reduce` leaves to the end of the step
-  Moved& operator+=(const Moved& more);
+  EditOutcome& operator+=(const EditOutcome& more);
 };
 
 class CodeEdit {
@@ -39,23 +39,23 @@ class CodeEdit {
 
   // Moves an instruction up, or down, past instructions that `over` takes (null: all), by `most`
   // places at most, while dataflow allows.
-  Moved hoist(int number, const InstructionFilter* over, int most);
-  Moved sink(int number, const InstructionFilter* over, int most);
+  EditOutcome hoist(int number, const InstructionFilter* over, int most);
+  EditOutcome sink(int number, const InstructionFilter* over, int most);
   // Puts all of `first` before all of `then` (order_before). Throws Error, which names two of them,
   // where dataflow forbids this.
-  Moved order(const std::vector<int>& first, const std::vector<int>& then, Moves moves);
+  EditOutcome order(const std::vector<int>& first, const std::vector<int>& then, Moves moves);
   // Puts collectives on a stream, given the instructions that start them. Throws Error for others.
-  Moved stream(const std::vector<int>& numbers, const std::string& name);
+  EditOutcome stream(const std::vector<int>& numbers, const std::string& name);
   // Has at most `most` of these transfers under way: the others start once an earlier one is
   // awaited.
-  Moved budget(const std::vector<int>& numbers, int most);
+  EditOutcome budget(const std::vector<int>& numbers, int most);
   // Has each of these transfers start before the code of the layer that is `layers_ahead` layers
   // before the one that reads it.
-  Moved issue(const std::vector<int>& numbers, int layers_ahead);
+  EditOutcome issue(const std::vector<int>& numbers, int layers_ahead);
 
  private:
   bool takes(const InstructionFilter& filter, const Instruction& i) const;
-  Moved go(int number, std::size_t to, bool up, const InstructionFilter* over);
+  EditOutcome go(int number, std::size_t to, bool up, const InstructionFilter* over);
   // Why the instruction goes no further up, or down, toward `to`; `over` as in hoist().
   std::string why_still(int number, std::size_t to, bool up, const InstructionFilter* over) const;
   // Why the instruction at `then` cannot stand before the one at `first`. `chosen`: a verb that may

@@ -223,7 +223,7 @@ std::shared_ptr<const Directive> read_directive(const Json& entry, const std::st
   return DirectiveReader(entry, path, problems).read();
 }
 
-Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches) {
+EditOutcome carry_out(const Directive& directive, CodeEdit& code, Matches& matches) {
   const std::vector<int> found = code.find(directive.filter);
   matches.filter += static_cast<int>(found.size());
   switch (directive.kind) {
@@ -249,7 +249,7 @@ Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches) {
   const auto layer = [&](int number) { return code.facts(number).value("layer", -2); };
   for (const int number : found) layers[layer(number)].first.push_back(number);
   for (const int number : others) layers[layer(number)].second.push_back(number);
-  Moved done;
+  EditOutcome done;
   for (const auto& [which, both] : layers) {
     if (which > -2) done += order(both.first, both.second);
   }
@@ -261,8 +261,8 @@ namespace {
 // Calls `change` for each bucket that the directive names and may change. `change` returns why it
 // changes nothing, or "".
 template <class Change>
-Moved each_bucket(const Directive& directive, Program& program, const Change& change) {
-  Moved done;
+EditOutcome each_bucket(const Directive& directive, Program& program, const Change& change) {
+  EditOutcome done;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     Bucket& bucket = program.buckets[b];
     if (!directive.filter.takes(facts_of(program, bucket))) continue;
@@ -280,7 +280,7 @@ Moved each_bucket(const Directive& directive, Program& program, const Change& ch
 
 }  // namespace
 
-Moved reduce_each(const Directive& directive, Program& program) {
+EditOutcome reduce_each(const Directive& directive, Program& program) {
   split_buckets(program, /*by_layer=*/false);
   return each_bucket(directive, program, [](int, Bucket& bucket) {
     const bool was = std::exchange(bucket.reduce_per_microbatch, true);
@@ -288,7 +288,7 @@ Moved reduce_each(const Directive& directive, Program& program) {
   });
 }
 
-Moved reduce_after(const Directive& directive, Program& program) {
+EditOutcome reduce_after(const Directive& directive, Program& program) {
   const std::vector<int> last = last_runs(program);
   std::map<int, Insertions> begun;  // by run of the timeline
   std::string shards;
@@ -311,7 +311,7 @@ Moved reduce_after(const Directive& directive, Program& program) {
     begun[last[b]].before(end, begin_reduction(program, b));
     return "";
   };
-  Moved done = each_bucket(directive, program, change);
+  EditOutcome done = each_bucket(directive, program, change);
   done.later = shards;
   for (auto& [run, inserts] : begun)
     program.timeline[run].segment =

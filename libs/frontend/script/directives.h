@@ -41,12 +41,12 @@ struct Matches {
   int filter = 0, other = 0;
 };
 // Carries out a directive that changes order, and adds to `matches` what its conditions took.
-Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches);
+EditOutcome carry_out(const Directive& directive, CodeEdit& code, Matches& matches);
 
 // Carry out `reduce`: decide when the named buckets are reduced. reduce_each(), for `each = true`,
 // is called before the buckets have their flat slots; reduce_after(), for the others, in
 // Pass::finish.
-Moved reduce_each(const Directive& directive, Program& program);
-Moved reduce_after(const Directive& directive, Program& program);
+EditOutcome reduce_each(const Directive& directive, Program& program);
+EditOutcome reduce_after(const Directive& directive, Program& program);
 
 }  // namespace mw

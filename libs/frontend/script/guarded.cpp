@@ -20,7 +20,7 @@ namespace {
 // As call_plugin() in a run, which leaves an Error as it is. Here an Error gets the plugin's name
 // too: the plugin calls nobody else, and torch's message says what it was doing.
 template <class Body>
-auto called(const Speaker& speaker, const char* did, Body&& body) {
+auto called(const PluginPlace& speaker, const char* did, Body&& body) {
   try {
     return call_plugin(speaker, did, body, Stage::run);
   } catch (const Stopped&) {
@@ -38,7 +38,7 @@ auto called(const Speaker& speaker, const char* did, Body&& body) {
 
 class GuardedElement final : public ElementOp {
  public:
-  GuardedElement(const ElementOp& inner, Speaker speaker, const char* did)
+  GuardedElement(const ElementOp& inner, PluginPlace speaker, const char* did)
       : inner_(inner), speaker_(std::move(speaker)), did_(did) {}
   std::string name() const override { return inner_.name(); }
   void run(const UpdateCall& call) const override {
@@ -47,13 +47,13 @@ class GuardedElement final : public ElementOp {
 
  private:
   const ElementOp& inner_;
-  const Speaker speaker_;
+  const PluginPlace speaker_;
   const char* did_;
 };
 
 class GuardedMatrix final : public MatrixOp {
  public:
-  GuardedMatrix(const MatrixOp& inner, Speaker speaker)
+  GuardedMatrix(const MatrixOp& inner, PluginPlace speaker)
       : inner_(inner), speaker_(std::move(speaker)) {}
   std::string name() const override { return inner_.name(); }
   at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>& kept) const override {
@@ -72,7 +72,7 @@ class GuardedMatrix final : public MatrixOp {
 
  private:
   const MatrixOp& inner_;
-  const Speaker speaker_;
+  const PluginPlace speaker_;
 };
 
 // An optimizer's rule, with its ops guarded.
@@ -81,7 +81,8 @@ struct GuardedRule {
   std::unique_ptr<GuardedElement> direction, apply;
   std::unique_ptr<GuardedMatrix> whole;
 
-  GuardedRule(UpdateRule given, const Speaker& speaker, bool matrices) : rule(std::move(given)) {
+  GuardedRule(UpdateRule given, const PluginPlace& speaker, bool matrices)
+      : rule(std::move(given)) {
     check(speaker, matrices);
     if (rule.direction != nullptr) {
       direction = std::make_unique<GuardedElement>(*rule.direction, speaker, "made a direction");
@@ -99,7 +100,7 @@ struct GuardedRule {
 
  private:
   // A program calls `apply` alone, or for matrices `direction`, `whole` and `apply`.
-  void check(const Speaker& speaker, bool matrices) const {
+  void check(const PluginPlace& speaker, bool matrices) const {
     std::string fault;
     std::set<std::string> names;
     const auto take = [&](const std::string& name) {
@@ -123,8 +124,8 @@ struct GuardedRule {
            "an UpdateRule has `apply` alone, or for matrices `direction`, "
            "`whole` and `apply` (meshwright/optimizer.h)");
   }
-  [[noreturn]] static void refuse(const Speaker& speaker, bool matrices, const std::string& fault,
-                                  const char* hint) {
+  [[noreturn]] static void refuse(const PluginPlace& speaker, bool matrices,
+                                  const std::string& fault, const char* hint) {
     throw Error(attributed(speaker, {Stage::options, "plugin.fault", "",
                                      fmt::format("its rule for {} {}",
                                                  matrices ? "matrices" : "all but matrices", fault),
@@ -134,7 +135,7 @@ struct GuardedRule {
 
 class GuardedOptimizer final : public Optimizer {
  public:
-  GuardedOptimizer(std::shared_ptr<const Optimizer> inner, const Speaker& speaker)
+  GuardedOptimizer(std::shared_ptr<const Optimizer> inner, const PluginPlace& speaker)
       : inner_(std::move(inner)), speaker_(speaker) {
     call_plugin(speaker, "said its rules", [&] {
       rules_[0] = std::make_unique<GuardedRule>(inner_->rule(false), speaker, false);
@@ -162,14 +163,14 @@ class GuardedOptimizer final : public Optimizer {
   }
 
   const std::shared_ptr<const Optimizer> inner_;
-  const Speaker speaker_;
+  const PluginPlace speaker_;
   double lr_ = 0, clip_ = 0;
   std::array<std::unique_ptr<GuardedRule>, 2> rules_;  // rules for other parameters, for matrices
 };
 
 class GuardedSource final : public TokenSource {
  public:
-  GuardedSource(std::shared_ptr<const TokenSource> inner, Speaker speaker)
+  GuardedSource(std::shared_ptr<const TokenSource> inner, PluginPlace speaker)
       : inner_(std::move(inner)),
         speaker_(std::move(speaker)),
         vocab_(call_plugin(speaker_, "said its ids", [&] { return inner_->vocab(); })) {}
@@ -212,13 +213,13 @@ class GuardedSource final : public TokenSource {
   }
 
   const std::shared_ptr<const TokenSource> inner_;
-  const Speaker speaker_;
+  const PluginPlace speaker_;
   const std::int64_t vocab_;
 };
 
 class GuardedObserver final : public RunObserver {
  public:
-  GuardedObserver(std::shared_ptr<RunObserver> inner, Speaker speaker, double timeout)
+  GuardedObserver(std::shared_ptr<RunObserver> inner, PluginPlace speaker, double timeout)
       : inner_(std::move(inner)),
         speaker_(std::move(speaker)),
         timeout_(timeout),
@@ -297,26 +298,26 @@ class GuardedObserver final : public RunObserver {
   }
 
   const std::shared_ptr<RunObserver> inner_;
-  const Speaker speaker_;
+  const PluginPlace speaker_;
   const double timeout_;
   const bool decides_;
 };
 
 }  // namespace
 
-std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer, const Speaker& speaker,
-                                     double timeout) {
+std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer,
+                                     const PluginPlace& speaker, double timeout) {
   return std::make_shared<GuardedObserver>(std::move(observer), speaker, timeout);
 }
 
 std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimizer,
-                                         const Speaker& speaker) {
+                                         const PluginPlace& speaker) {
   if (optimizer == nullptr) return nullptr;
   return std::make_shared<GuardedOptimizer>(std::move(optimizer), speaker);
 }
 
 std::shared_ptr<const TokenSource> guarded(std::shared_ptr<const TokenSource> data,
-                                           const Speaker& speaker) {
+                                           const PluginPlace& speaker) {
   if (data == nullptr) return nullptr;
   return std::make_shared<GuardedSource>(std::move(data), speaker);
 }

@@ -13,13 +13,13 @@ namespace mw {
 // Each returns what it is given, wrapped so that errors of its calls name the plugin (`speaker`).
 // Null stays null.
 std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimizer,
-                                         const Speaker& speaker);
+                                         const PluginPlace& speaker);
 // A wrapped observer fails the run if it sets StepEnd::last though it does not decide(), or changes
 // numbers of other observers. It cannot take back that the run ends. Each of its calls on a rank is
 // to return within `timeout` seconds.
-std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer, const Speaker& speaker,
-                                     double timeout);
+std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer,
+                                     const PluginPlace& speaker, double timeout);
 std::shared_ptr<const TokenSource> guarded(std::shared_ptr<const TokenSource> data,
-                                           const Speaker& speaker);
+                                           const PluginPlace& speaker);
 
 }  // namespace mw

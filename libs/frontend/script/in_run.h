@@ -72,7 +72,8 @@ inline LrSchedule checked_lr_schedule(std::function<double(std::int64_t step)> f
 }
 
 // The rates of a registered schedule.
-inline LrSchedule rates_in_run(std::shared_ptr<const LearningRate> rate, const Speaker& speaker) {
+inline LrSchedule rates_in_run(std::shared_ptr<const LearningRate> rate,
+                               const PluginPlace& speaker) {
   return [rate = std::move(rate), speaker](std::int64_t step) {
     const double lr = call_plugin(
         speaker, "was asked for a rate", [&] { return rate->at(step); }, Stage::run);

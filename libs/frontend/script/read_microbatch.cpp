@@ -70,7 +70,7 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
 }
 
 MicrobatchPolicy policy_of(const std::shared_ptr<const Microbatching>& made,
-                           const Speaker& speaker) {
+                           const PluginPlace& speaker) {
   MicrobatchPolicy policy;
   const std::int64_t limit =
       call_plugin(speaker, "was asked for a limit", [&] { return made->fit(); });

@@ -29,7 +29,7 @@ struct MatchedCondition {
 // The outcome of a pass in one plan, by stage, as programs may be finished several times.
 struct Outcome {
   // by stage, then by verb or directive
-  using Changes = std::map<int, std::map<std::string, Moved>>;
+  using Changes = std::map<int, std::map<std::string, EditOutcome>>;
   Changes moved, reduced;
   std::map<std::string, MatchedCondition> asked;
 
@@ -59,7 +59,7 @@ thread_local Session session;
 thread_local int sessions = 0;
 
 // The text of what one verb or directive has done in all stages.
-std::string text_of_moves(const std::string& verb, const Moved& moved) {
+std::string text_of_moves(const std::string& verb, const EditOutcome& moved) {
   const bool stream = verb.starts_with("stream ");
   const std::string asked = plural(moved.asked, stream ? "transfer" : "instruction");
   if (moved.asked == 0) return verb + " changes nothing: no segment has what it names";
@@ -70,7 +70,7 @@ std::string text_of_moves(const std::string& verb, const Moved& moved) {
                      static_cast<double>(moved.places) / moved.moved);
 }
 
-std::string text_of_reduction(const std::string& directive, const Moved& reduced) {
+std::string text_of_reduction(const std::string& directive, const EditOutcome& reduced) {
   const std::string asked = plural(reduced.asked, "bucket");
   std::string text = reduced.moved == 0
                          ? fmt::format("{} changes none of {}", directive, asked)
@@ -82,7 +82,7 @@ std::string text_of_reduction(const std::string& directive, const Moved& reduced
 std::string note_of(const std::string& name, const Outcome& outcome) {
   std::string text;
   const auto add = [&](const Outcome::Changes& changes, const auto& text_of_one) {
-    std::map<std::string, Moved> all;
+    std::map<std::string, EditOutcome> all;
     for (const auto& [stage, verbs] : changes)
       for (const auto& [verb, moved] : verbs) all[verb] += moved;
     for (const auto& [verb, moved] : all)
@@ -249,7 +249,7 @@ class ScriptPass {
       if (directive.kind != Directive::Kind::reduce ||
           (directive.after == Directive::After::each) != each)
         continue;
-      const Moved done = of_directive(key(n), [&] {
+      const EditOutcome done = of_directive(key(n), [&] {
         return each ? reduce_each(directive, program) : reduce_after(directive, program);
       });
       outcome_.reduced[program.stage][directive.name()] = done;
@@ -405,12 +405,12 @@ class PassCall {
   }
 
   // How far a verb may move an instruction.
-  struct How {
+  struct MoveLimits {
     std::optional<InstructionFilter> over;
     int most = std::numeric_limits<int>::max();
   };
-  How how() const {
-    How found;
+  MoveLimits how() const {
+    MoveLimits found;
     const Json& given = argument(3);
     const std::string example =
         fmt::format("write :{} {{ over = {{ piece = \"wgrad\" }} }}", verb_);
@@ -436,7 +436,7 @@ class PassCall {
   }
 
   Json move() {
-    const How how = this->how();
+    const MoveLimits how = this->how();
     const InstructionFilter* past = how.over ? &*how.over : nullptr;
     const int number = this->number(2);
     return told(verb_, verb_ == "hoist" ? code_.hoist(number, past, how.most)
@@ -444,7 +444,7 @@ class PassCall {
   }
 
   // Returns the places moved by.
-  Json told(const std::string& verb, const Moved& moved) {
+  Json told(const std::string& verb, const EditOutcome& moved) {
     session.outcome->moved[code_.program().stage][verb] += moved;
     return moved.places;
   }

@@ -112,7 +112,7 @@ void make_by_plugin(const Json& entry, Catalog& catalog,
                     StrategyChoice& choice, Problems& problems) {
   const Registration& plugin =
       strategy_named(entry.at("plugin").get<std::string>(), catalog, anywhere);
-  const Speaker speaker{plugin.name, choice.path};
+  const PluginPlace speaker{plugin.name, choice.path};
   Problems found;
   Values values = call_plugin(
       speaker, "said its options",

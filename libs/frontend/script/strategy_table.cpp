@@ -74,9 +74,9 @@ std::vector<Values> read_store(const Json& given, const std::string& path, Probl
 }
 
 // The function `where` of a rule in one draft, which is asked once for each op.
-class Where {
+class EntryCondition {
  public:
-  Where(const Draft& draft, std::string strategy, std::string axis, Ask ask)
+  EntryCondition(const Draft& draft, std::string strategy, std::string axis, Ask ask)
       : draft_(draft),
         strategy_(std::move(strategy)),
         axis_(std::move(axis)),
@@ -217,7 +217,7 @@ class ScriptStrategy : public Strategy {
     }
     std::function<bool(const Op&)> where;
     if (rule.has("where")) {
-      const auto asked = std::make_shared<Where>(draft, name_, axis, function_of(rule));
+      const auto asked = std::make_shared<EntryCondition>(draft, name_, axis, function_of(rule));
       where = [asked](const Op& op) { return (*asked)(op); };
     }
     if (where || !atoms.empty()) {

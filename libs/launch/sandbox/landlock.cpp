@@ -93,7 +93,7 @@ int landlock_version() {
   return version < 0 ? 0 : static_cast<int>(version);
 }
 
-void restrict_files(const Reach& reach) {
+void restrict_files(const FileAccess& reach) {
   Ruleset rules(landlock_version());
   for (const fs::path& path : reach.read) rules.allow(path, may_read_file | may_list);
   for (const fs::path& path : reach.run) rules.allow(path, may_read_file | may_run);

@@ -198,15 +198,15 @@ void descendants_of(pid_t process, std::set<pid_t>& found) {
       descendants_of(child, found);
 }
 
-struct Held {
+struct ProcessMemory {
   std::optional<std::int64_t> bytes;  // memory that no file backs
   std::int64_t threads = 0;
 };
 
 // What a thread's status file says of its process; no bytes if the thread has ended.
-Held held_as_of(const fs::path& thread) {
+ProcessMemory held_as_of(const fs::path& thread) {
   std::ifstream status(thread / "status");
-  Held held;
+  ProcessMemory held;
   for (std::string line; std::getline(status, line);) {
     std::istringstream words(line);
     std::string name;
@@ -221,9 +221,9 @@ Held held_as_of(const fs::path& thread) {
 
 // If the first thread of a process has ended, only its other threads' files say how much memory it
 // has.
-Held held_by(pid_t process) {
+ProcessMemory held_by(pid_t process) {
   const fs::path folder = fmt::format("/proc/{}", process);
-  Held held = held_as_of(folder);
+  ProcessMemory held = held_as_of(folder);
   std::error_code error;
   for (fs::directory_iterator thread(folder / "task", error), end;
        !held.bytes && !error && thread != end; thread.increment(error))
@@ -274,7 +274,7 @@ class Watch {
     descendants_of(::getpid(), processes);
     std::int64_t held = 0, threads = 0;
     for (const pid_t process : processes) {
-      const Held one = held_by(process);
+      const ProcessMemory one = held_by(process);
       held += one.bytes.value_or(0);
       threads += one.threads;
     }
@@ -352,7 +352,7 @@ void bind_process(const Sandbox& sandbox) {
     bounds.read.insert(bounds.read.end(), more->begin(), more->end());
   bounds.write = sandbox.write;
   if (version == 0) bounds.plugins = {own_plugins};
-  Reach reach{files_of_system(), sandbox.write, {}};
+  FileAccess reach{files_of_system(), sandbox.write, {}};
   reach.read.insert(reach.read.end(), bounds.read.begin(), bounds.read.end());
   bounds.write.emplace_back("/dev/null");
   reach.write.emplace_back("/dev/null");

@@ -50,12 +50,12 @@ std::optional<Sandbox> inherited_sandbox();
 int landlock_version();
 
 // Files that a process may read, write and execute; a folder stands for all that is below it.
-struct Reach {
+struct FileAccess {
   std::vector<std::filesystem::path> read, write, run;
 };
 // Denies this thread, and all processes that it starts, other files, TCP, and signals to processes
 // outside, as far as the version of the kernel's Landlock can.
-void restrict_files(const Reach& reach);
+void restrict_files(const FileAccess& reach);
 
 // Drops all capabilities but those by which root opens files of others: with the others the kernel
 // lets a process look into other processes past Landlock.

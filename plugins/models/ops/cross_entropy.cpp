@@ -84,7 +84,7 @@ class CeStats final : public OpType {
       const at::Tensor lc = part_of(logits, 0, r, n), mc = part_of(max, 0, r, n);
       at::Tensor shifted = part_of(buffer, 0, 0, n);
       shift(lc, mc, shifted);
-      Held held = held_of(part_of(labels, 0, r, n), vocab);
+      LocalLabels held = held_of(part_of(labels, 0, r, n), vocab);
       at::Tensor picked = shifted.gather(1, held.index);
       if (held.factor.defined()) picked.mul_(held.factor);
       part_of(stats[1], 0, r, n).copy_(picked.squeeze(1));
@@ -130,7 +130,7 @@ class CeStats final : public OpType {
       at::Tensor made = apart ? part_of(buffer, 0, 0, n) : goal;
       shift(part_of(logits, 0, r, n), part_of(max, 0, r, n), made);
       exp_scaled(made, part_of(dsum, 0, r, n));
-      const Held held = held_of(part_of(labels, 0, r, n), vocab);
+      const LocalLabels held = held_of(part_of(labels, 0, r, n), vocab);
       at::Tensor source = part_of(dpicked, 0, r, n).to(made.scalar_type());
       if (held.factor.defined()) source = source.mul(held.factor);
       made.scatter_add_(1, held.index, source);
@@ -170,7 +170,7 @@ class CeStats final : public OpType {
  private:
   // Each row's label as a column of this rank's part of the vocab; if the vocab is cut, also 1 or 0
   // for whether it lies there.
-  struct Held {
+  struct LocalLabels {
     at::Tensor index, factor;
   };
 
@@ -197,7 +197,7 @@ class CeStats final : public OpType {
     }
   }
 
-  static Held held_of(const at::Tensor& labels, const LocalDim& vocab) {
+  static LocalLabels held_of(const at::Tensor& labels, const LocalDim& vocab) {
     if (vocab.size == vocab.global) return {labels, {}};
     at::Tensor index = labels - vocab.offset;
     at::Tensor held = index.ge(0);

@@ -187,7 +187,7 @@ class BalanceStats final : public InFp32 {
 
 // A loss's factor, and the number of tokens or sequences in a step by which it is divided; 0: not
 // divided.
-struct OfStep {
+struct StepScaledFactor {
   double factor = 0;
   std::int64_t count = 0;
   double scale() const { return count > 0 ? factor / static_cast<double>(count) : factor; }
@@ -195,12 +195,12 @@ struct OfStep {
     if (count == 0) return {};
     return {{name, static_cast<double>(count)}};
   }
-  friend bool operator==(const OfStep&, const OfStep&) = default;
+  friend bool operator==(const StepScaledFactor&, const StepScaledFactor&) = default;
 };
 
 class BalanceLoss final : public InFp32 {
  public:
-  explicit BalanceLoss(const OfStep& of) : of_(of) {}
+  explicit BalanceLoss(const StepScaledFactor& of) : of_(of) {}
   std::string kind() const override { return "balance_loss"; }
   std::vector<StepConstant> constants(const Op&) const override {
     return of_.declared("sequences");
@@ -211,12 +211,12 @@ class BalanceLoss final : public InFp32 {
   }
 
  private:
-  const OfStep of_;
+  const StepScaledFactor of_;
 };
 
 class ZLoss final : public InFp32 {
  public:
-  explicit ZLoss(const OfStep& of) : of_(of) {}
+  explicit ZLoss(const StepScaledFactor& of) : of_(of) {}
   std::string kind() const override { return "z_loss"; }
   std::vector<StepConstant> constants(const Op&) const override { return of_.declared("tokens"); }
   std::vector<at::Tensor> compute(const Op&, const LocalDims&,
@@ -226,7 +226,7 @@ class ZLoss final : public InFp32 {
   }
 
  private:
-  const OfStep of_;
+  const StepScaledFactor of_;
 };
 
 }  // namespace
@@ -241,10 +241,10 @@ OpTypePtr balance_stats(RouterScore score) {
   return only_of<BalanceStats>(score);
 }
 OpTypePtr balance_loss(double factor, std::int64_t sequences) {
-  return only_of<BalanceLoss>(OfStep{factor, sequences});
+  return only_of<BalanceLoss>(StepScaledFactor{factor, sequences});
 }
 OpTypePtr z_loss(double factor, std::int64_t tokens) {
-  return only_of<ZLoss>(OfStep{factor, tokens});
+  return only_of<ZLoss>(StepScaledFactor{factor, tokens});
 }
 
 }  // namespace mw

@@ -118,20 +118,21 @@ struct Footprint {
 };
 
 // The parts of a footprint that a reader wants; others are not computed.
-enum class Asks : std::uint8_t {
+enum class FootprintParts : std::uint8_t {
   memory = 1,
   scratch = 2,  // scratch of the op's kernels, which may be measured on this machine first
   work = 4,     // work, host copies, transfers, and the pendings
 };
-constexpr Asks operator|(Asks a, Asks b) {
-  return static_cast<Asks>(static_cast<int>(a) | static_cast<int>(b));
+constexpr FootprintParts operator|(FootprintParts a, FootprintParts b) {
+  return static_cast<FootprintParts>(static_cast<int>(a) | static_cast<int>(b));
 }
 
 // The footprint of an instruction on the rank. For a ring, all its steps one after the other; the
 // footprints of ring_steps() (engine/program_facts.h) say which work and transfers overlap.
-Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
+Footprint footprint(const RankView& rank, const Instruction& instruction, FootprintParts asks);
 // As above, but overwrites `made`, whose lists keep their storage from call to call.
-void footprint(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made);
+void footprint(const RankView& rank, const Instruction& instruction, FootprintParts asks,
+               Footprint& made);
 
 // Whether an instruction begins no transfer, by its code alone: a quick test for readers that only
 // look for transfers.

@@ -14,7 +14,7 @@
 namespace mw {
 
 // The name and the place of a plugin that is called, for messages.
-struct Speaker {
+struct PluginPlace {
   std::string plugin;  // name of the plugin, "tp"; empty: none
   std::string place;   // key of the entry in the script, "plan[2]"; may be empty
 };
@@ -22,7 +22,7 @@ struct Speaker {
 // Attributes a plugin's problem to the plugin. Its key (the name of an option, or empty) becomes a
 // path from the experiment. Its message gets the path in front, or the plugin's place and name,
 // unless the message already begins with the name or the place: "tp(3) cannot …".
-Problem attributed(const Speaker& speaker, Problem problem);
+Problem attributed(const PluginPlace& speaker, Problem problem);
 
 // Describes the exception that is being handled: its text, "the integer 5", or the name of its
 // type. To be called in a catch block.
@@ -32,10 +32,12 @@ std::string thrown_text();
 // Error of `stage`; to be called in a catch block. An Error keeps its stage, code and words, but is
 // attributed to the plugin. Errors of a script, which have their own line, are rethrown unchanged,
 // and so is every Error if `stage` is Stage::run or the user has asked to stop.
-[[noreturn]] void throw_named(const Speaker& speaker, const char* did, Stage stage = Stage::plan);
+[[noreturn]] void throw_named(const PluginPlace& speaker, const char* did,
+                              Stage stage = Stage::plan);
 
 template <class Body>
-auto call_plugin(const Speaker& speaker, const char* did, Body&& body, Stage stage = Stage::plan) {
+auto call_plugin(const PluginPlace& speaker, const char* did, Body&& body,
+                 Stage stage = Stage::plan) {
   try {
     return body();
   } catch (...) {
@@ -48,7 +50,7 @@ auto call_plugin(const Speaker& speaker, const char* did, Body&& body, Stage sta
 struct Chosen {
   const Registration* registration = nullptr;
   Values values;
-  Speaker speaker;  // for messages
+  PluginPlace speaker;  // for messages
 };
 
 // Reads a table that names a registration of `kind`. Returns nothing, and adds problems, if the
