@@ -7,7 +7,7 @@ local include = ...
 return {
   name = "deepseek-v3",
   flash = 2, ops = include "software/ops" (false, true), joined_projections = true, whole_recompute = false,
-  loss_forward = 34.2, loss_backward = 22.8, embedding_backward = 2, optimizer_bytes = 36,  -- moments in bf16
+  loss_forward = 34.2, loss_backward = 22.8, optimizer_bytes = 36,  -- moments in bf16
   gradient_sum = 6, host = 0.6,
   product_bits = 8, product_casts = 3,  -- read in bf16, written in fp8
   grouped = 0.9,                        -- rows of experts come in no whole tiles

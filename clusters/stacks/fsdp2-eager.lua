@@ -16,7 +16,7 @@ return {
   name = "fsdp2-eager",
   runs = (include "software/runs")["fsdp2-eager"], measured = (include "software/measured")["fsdp2-eager"],
   flash = 2, ops = ops,
-  loss_forward = 14, loss_backward = 22, embedding_backward = 2, optimizer_bytes = 44,
-  gradient_sum = 6, bucket_host = 5, host = 1,
+  loss_forward = 14, loss_backward = 22, optimizer_bytes = 44,
+  gradient_sum = 6, host = 1,
   logit_memory = 8, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

@@ -7,7 +7,7 @@ return {
   name = "fsdp2",
   runs = (include "software/runs")["fsdp2"], measured = (include "software/measured")["fsdp2"],
   flash = 2, ops = include "software/ops" (false, true),
-  loss_forward = 14, loss_backward = 22, embedding_backward = 2, optimizer_bytes = 44,
-  gradient_sum = 6, bucket_host = 5, host = 0.6,
+  loss_forward = 14, loss_backward = 22, optimizer_bytes = 44,
+  gradient_sum = 6, host = 0.6,
   logit_memory = 8, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

@@ -7,6 +7,6 @@ return {
   name = "maxtext",
   runs = (include "software/runs")["maxtext"],
   flash = 2, ops = include "software/ops" (false, true), joined_projections = true,
-  loss_forward = 12, loss_backward = 8, embedding_backward = 2, optimizer_bytes = 44,
+  loss_forward = 12, loss_backward = 8, optimizer_bytes = 44,
   gradient_sum = 6, hidden_model = 0.7, host = 0,
 }

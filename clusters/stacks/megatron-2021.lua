@@ -6,10 +6,10 @@ return {
   name = "megatron-2021", fitted = true,
   runs = (include "software/runs")["megatron-2021"], measured = (include "software/measured")["megatron-2021"],
   flash = 0, scores_forward = 4 + 5, scores_backward = 6 + 5,  -- scale, mask and softmax are one kernel; dropout
-  fused_heads = 4, unfused_forward = 16, unfused_backward = 8,  -- ... where heads times sequences divide by 4
+  fused_heads = 4,  -- ... where heads times sequences divide by 4
   ops = include "software/ops" (true, true), joined_projections = true, whole_recompute = true,
   loss_forward = 34.2, loss_backward = 22.8,                    -- of logits in fp32, op by op
-  embedding_backward = 2, optimizer_bytes = 54,
+  optimizer_bytes = 54,
   scattered_sends = true, stages_wait = true,                   -- Narayanan et al. 2021, section 4.1
   microbatch_host = 37,  -- get_batch, get_ltor_masks_and_position_ids, loss_func: docs/prediction.md
   gradient_sum = 10,

@@ -8,7 +8,7 @@ return {
   name = "megatron-core", fitted = true,
   runs = (include "software/runs")["megatron-core"], measured = (include "software/measured")["megatron-core"],
   flash = 2, ops = include "software/ops" (false, true), joined_projections = true, whole_recompute = true,
-  loss_forward = 34.2, loss_backward = 22.8, embedding_backward = 2, optimizer_bytes = 44,
+  loss_forward = 34.2, loss_backward = 22.8, optimizer_bytes = 44,
   microbatch_host = 37,  -- get_batch, get_ltor_masks_and_position_ids, loss_func: docs/prediction.md
   gradient_sum = 6, hidden_model = 0.7, host = 0.6,
   scattered_exchanges = true,

@@ -15,7 +15,7 @@ return {
   -- Megatron-Core's fused_cross_entropy.py, counted: logits go to fp32 (6 bytes each), Inductor
   -- writes exponentials anew and copies them back (16), they are divided by their sum (8);
   -- backward writes the gradient anew and copies it back (16), and narrows it (6).
-  loss_forward = 30, loss_backward = 22, embedding_backward = 2,
+  loss_forward = 30, loss_backward = 22,
   -- Gradients are widened (2 + 4), their norm reads them (4), Adam has 28, parameters are narrowed
   -- (6).
   optimizer_bytes = 44,

@@ -5,10 +5,9 @@ return {
   name = "vtrain", fitted = true,
   runs = (include "software/runs")["vtrain"], measured = (include "software/measured")["vtrain"],
   flash = 0, scores_forward = 4 + 5, scores_backward = 6 + 5,  -- scale, mask and softmax are one kernel; dropout
-  fused_heads = 4, unfused_forward = 16, unfused_backward = 8,  -- ... where heads times sequences divide by 4
+  fused_heads = 4,  -- ... where heads times sequences divide by 4
   ops = include "software/ops" (true, true), joined_projections = true, whole_recompute = true,
   loss_forward = 34.2, loss_backward = 22.8,                    -- of logits in fp32, op by op
-  embedding_backward = 2,
   -- FusedAdam alone: the gradient read, parameter and both moments read and written in fp32, the
   -- parameter written in fp16. Steps that differ in their number of microbatches alone tell that:
   -- what is left of them without any takes about as long.

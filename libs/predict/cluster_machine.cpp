@@ -184,6 +184,18 @@ std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& st
 
 namespace {
 
+// A hint that names the most similar precision for which the devices have units.
+std::string nearest_dtype(Dtype dtype, const DeviceType& device) {
+  const bool half = bytes_of(dtype) == 2;
+  const Dtype like_half[] = {Dtype::bf16, Dtype::fp16, Dtype::fp32, Dtype::fp64};
+  const Dtype like_whole[] = {Dtype::fp32, Dtype::fp64, Dtype::bf16, Dtype::fp16};
+  for (const Dtype other : half ? like_half : like_whole) {
+    if (other != dtype && !device.lacks.contains(other))
+      return fmt::format("nearest: precision = \"{}\"", name_of(other));
+  }
+  return "the description lacks every precision: leave some out of `lacks`";
+}
+
 // Checks that the part's devices have a rate for what the plan computes in.
 void check_rates(const Plan& plan, const ClusterMachine& machine, const ClusterParts::Part& part,
                  Problems& problems) {
@@ -196,14 +208,10 @@ void check_rates(const Plan& plan, const ClusterMachine& machine, const ClusterP
   }
   const Dtype dtype = plan.programs.front().dtype;
   if (device.lacks.contains(dtype)) {
-    // Another type of the same width, which the device may have.
-    const Dtype other = dtype == Dtype::bf16 ? Dtype::fp16 : Dtype::bf16;
-    const bool has_other = bytes_of(dtype) == 2 && !device.lacks.contains(other);
-    problems.add(
-        Stage::plan, "cluster.rate", "precision",
-        fmt::format("precision: {} on devices that have no units for it ({}, {}.lacks)",
-                    name_of(dtype), device.name, part.key),
-        fmt::format("nearest: precision = \"{}\"", name_of(has_other ? other : Dtype::fp32)));
+    problems.add(Stage::plan, "cluster.rate", "precision",
+                 fmt::format("precision: {} on devices that have no units for it ({}, {}.lacks)",
+                             name_of(dtype), device.name, part.key),
+                 nearest_dtype(dtype, device));
   } else if (device.peak(dtype) <= 0) {
     const int bits = 8 * bytes_of(dtype);
     problems.add(Stage::plan, "cluster.rate", fmt::format("{}.peak{}", part.key, bits),

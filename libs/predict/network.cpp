@@ -194,12 +194,13 @@ Basis link_basis(const Cluster& cluster, bool crosses) {
 }
 
 Basis collective_basis(const Cluster& cluster, Collective op, double bytes,
-                       const RankPlacement& where) {
+                       const RankPlacement& where, const Library& library) {
   if (where.ranks <= 1 || bytes <= 0) return Basis::measured;
   const bool inside = where.torus_links == 0 && where.nodes == 1;
-  const auto measured = measured_time(cluster, op, bytes, where, {});
+  const auto measured = measured_time(cluster, op, bytes, where, library);
   if (!measured) return link_basis(cluster, !inside);
-  const double scale = inside ? cluster.node.curve_scale() : nic_scale(cluster.network, where, {});
+  const double scale =
+      inside ? cluster.node.curve_scale() : nic_scale(cluster.network, where, library);
   if (scale != 1 || !measured->among_ranks) return Basis::beyond;
   return measured->same_op ? Basis::measured : Basis::fitted;
 }

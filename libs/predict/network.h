@@ -48,7 +48,7 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes,
 // How the seconds of a collective are known: measured, if a curve has as many ranks and such sizes
 // on this very link; fitted, if they follow from shares that were fitted; else beyond both.
 Basis collective_basis(const Cluster& cluster, Collective op, double bytes,
-                       const RankPlacement& where);
+                       const RankPlacement& where, const Library& library);
 // How the seconds of a transfer are known that no curve can have measured. `crosses`: the transfer
 // crosses nodes.
 Basis link_basis(const Cluster& cluster, bool crosses);

@@ -148,8 +148,7 @@ WorkTime OnCluster::work(const RankView& view, const Instruction& i, const Footp
   if (i.copies() && between_lasting(program_, i) && !own_update) return {};
   WorkTime time{local(made), 0};
   if (i.begins_transfer() && !made.between_stages)
-    time.host = launches(between_lasting(program_, i) ? stack_.bucket_host : 1,
-                         i.phase != std::string_view("forward"));
+    time.host = launches(1, i.phase != std::string_view("forward"));
   return time;
 }
 
@@ -313,11 +312,8 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
   time.seconds += backward ? 2 * first + second + each(keys, width, queries) : first + second;
   time.seconds += streams(scores * (backward ? stack_.scores_backward : stack_.scores_forward), 2);
   time.host += launches(backward ? parts_backward : parts_forward, backward);
-  if (stack_.fused_heads > 0 && static_cast<std::int64_t>(heads) % stack_.fused_heads != 0) {
-    time.seconds += streams(scores * (backward ? stack_.unfused_backward : stack_.unfused_forward),
-                            backward ? 3 : 4);
+  if (stack_.fused_heads > 0 && static_cast<std::int64_t>(heads) % stack_.fused_heads != 0)
     time.host += launches(backward ? unfused_backward : unfused_forward, backward);
-  }
   return time;
 }
 
@@ -335,10 +331,6 @@ WorkTime OnCluster::streamed(const RankView& view, int index, Piece piece, const
   if (logit > 0 && as == OpClass::loss)
     bytes = logit * static_cast<double>(view.dims(index).count(op.inputs[0].dims));
   if (logit > 0 && as == OpClass::loss_part) bytes = 0;
-  if (backward && as == OpClass::embedding) {
-    bytes +=
-        stack_.embedding_backward * static_cast<double>(view.dims(index).count(op.inputs[1].dims));
-  }
   const double kernels = bytes > 0 ? way.kernels : 0;
   return {streams(bytes, kernels), launches(way.host, backward)};
 }
@@ -570,7 +562,7 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
     seconds *= 2;
   }
   const Link link = group.placed.nodes > 1 ? network_link(group.sequence && !lasting) : node_link;
-  Basis basis = collective_basis(cluster_, transfer.op, bytes, group.placed);
+  Basis basis = collective_basis(cluster_, transfer.op, bytes, group.placed, library);
   if (seconds != alone) basis = std::max(basis, Basis::fitted);
   return {seconds, link, slows, basis};
 }

@@ -66,8 +66,7 @@ StepShares shares_of(const std::vector<StepTime>& stages) {
 struct StageRanks {
   StageForecast forecast;
   std::unique_ptr<RankView> slowest;
-  Traffic traffic;  // of each kind of transfer, the most that one of the stage's ranks sends
-  double cpu = 0;   // core seconds of a step, of all ranks of the stage together
+  double cpu = 0;  // core seconds of a step, of all ranks of the stage together
   // Mean and highest seconds of a step, if every rank had that rank's work; 0: all alike.
   double mean = 0, most = 0;
 };

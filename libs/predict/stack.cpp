@@ -51,10 +51,6 @@ const Fields<Stack>& stack_fields() {
           &S::fused_heads)
         .range(0, 64)
         .fallback(0);
-    bytes("unfused_forward", "bytes of a score that forward adds where softmax is in parts",
-          &S::unfused_forward);
-    bytes("unfused_backward", "bytes of a score that backward adds where softmax is in parts",
-          &S::unfused_backward);
     f.options()
         .table("ops",
                "kinds of ops that stream, each as { forward = { passes, kernels, host }, … }")
@@ -77,8 +73,6 @@ const Fields<Stack>& stack_fields() {
     f.add("reserve", "share of what the allocator reserves that it has not given out", &S::reserve)
         .range(0.0, 0.9)
         .fallback(0.0);
-    bytes("embedding_backward", "bytes of an element of the embedding's gradient",
-          &S::embedding_backward);
     bytes("optimizer_bytes", "bytes of a parameter in an optimizer step; 0: the program's",
           &S::optimizer_bytes);
     f.add("product_bits", "bits of linears' operands: 8; 0: the program's", &S::product_bits)
@@ -159,9 +153,6 @@ const Fields<Stack>& stack_fields() {
         .fallback(false);
     f.add("host", "how many times the device's `launch` the host takes for an op", &S::host)
         .range(0.0, 100.0)
-        .fallback(1.0);
-    f.add("bucket_host", "ops of the host for each transfer of a bucket", &S::bucket_host)
-        .range(0.0, 1e3)
         .fallback(1.0);
     f.add("microbatch_host", "ops of the host for each microbatch's data, masks and loss",
           &S::microbatch_host)

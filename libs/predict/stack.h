@@ -33,11 +33,11 @@ struct Stack {
   // Devices' shares were fitted to steps of this stack, among others.
   bool fitted = false;
   int flash = 0;  // generation of the flash attention kernel; 0: separate products and softmax
-  // Attention in separate kernels: bytes for each score, and what is added where softmax is not
-  // fused, as a rank's heads times sequences are no multiple of `fused_heads` (0: always fused).
+  // Attention in separate kernels: bytes for each score. Softmax is not fused, and takes more
+  // launches, where a rank's heads times sequences are no multiple of `fused_heads` (0: always
+  // fused).
   double scores_forward = 4, scores_backward = 6;
   int fused_heads = 0;
-  double unfused_forward = 0, unfused_backward = 0;
   std::map<std::string, StreamedOp> ops;  // by an op's kind
   bool joined_projections = false;        // linears that read one input are one product
   // A layer that is recomputed is recomputed to its end.
@@ -53,7 +53,6 @@ struct Stack {
   double second_gradients = 0;
   // Share of the allocator's reserved memory that it has not given out.
   double reserve = 0;
-  double embedding_backward = 0;  // bytes for each element of the embedding's gradient
   // Bytes for each parameter in an optimizer step, norm and casts included; 0: the program's.
   double optimizer_bytes = 0;
   int product_bits = 0;  // bits of linears' operands; 0: the program's
@@ -90,7 +89,6 @@ struct Stack {
   bool scattered_sends = false;
   bool stages_wait = false;  // a stage spends the time of each send and receive
   double host = 1;           // factor on the device's `launch`
-  double bucket_host = 1;    // ops of the host for each transfer of a bucket
   // Ops of the host for each microbatch's data, masks and loss; backward takes 0.3 of them again.
   double microbatch_host = 0;
 };

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import unittest
 
 import loaded
@@ -95,6 +96,20 @@ class Prediction(ProgramCase):
         made = self.call("bench", "prediction", "measured")
         listed = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"]) / "clusters/software/measured.lua"
         self.assertEqual(made.stdout, listed.read_text(), made.stderr)
+
+    def test_each_key_of_a_stack_moves_a_row_or_is_named(self):
+        def ablate(name):
+            return loaded.run([BIN, "bench", "prediction", "--ablate", name], text=True, timeout=1200)
+
+        done = ablate("zero3-2021")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        moves = dict(re.findall(r"(?m)^stack +zero3-2021 +(\S+) +([\d.]+) %", done.stdout))
+        self.assertGreater(float(moves["reserve"]), 0.3, done.stdout)
+        useless = re.search(r"(?m)^move no published row by 0.3 %: (.*)$", done.stdout)[1].split(", ")
+        self.assertEqual(useless, sorted(f"stack {key}" for key, by in moves.items() if float(by) < 0.3))
+        done = ablate("zero4")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn('no row of a table has the stack or the cluster "zero4"; there are ', done.stderr)
 
     def test_a_table_that_there_is_not_is_told(self):
         done = loaded.run([BIN, "bench", "prediction", "korthikanti"], text=True, timeout=300)

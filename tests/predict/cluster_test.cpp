@@ -93,7 +93,7 @@ TEST_CASE("A measured collective takes what its own curve says, over nodes too")
       INFO(name_of(op) << " " << bytes);
       CHECK(collective_seconds(c, op, bytes, node, {}) == Approx(times * seconds));
       CHECK(collective_seconds(c, op, bytes, all, {}) == Approx(10 * times * seconds));
-      CHECK(collective_basis(c, op, bytes, all) == Basis::measured);
+      CHECK(collective_basis(c, op, bytes, all, {}) == Basis::measured);
     }
     CHECK(collective_seconds(c, op, std::sqrt(2e6 * 4e6), all, {}) ==
           Approx(10 * times * std::sqrt(1.1e-4 * 9e-4)));

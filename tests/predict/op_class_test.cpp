@@ -100,7 +100,6 @@ TEST_CASE("An op of another name is priced by its class") {
   stack.loss_backward = 10;
   stack.joined_projections = true;
   stack.gradient_sum = 6;
-  stack.embedding_backward = 100;
   const ClusterMachine machine(round_cluster(), stack);
   const auto seconds = [&](const Experiment& of) {
     return predict(*of.plan, machine).step_seconds;

@@ -65,16 +65,16 @@ local function change(before, after)
   return most
 end
 
--- How far the key moves the row that it moves most of those that were looked at; why there is no
--- plan without it.
+-- How far the key moves the row that it moves most of those that were looked at, and that row; nil
+-- for a key that a description must have.
 local function ablate(rows, what, path, plan_of, base)
   local most, where = 0, nil
   for _, row in ipairs(rows) do
     base[row] = base[row] or plan_of(row, {})
     local good, without = pcall(plan_of, row, { without = { what, table.unpack(path) } })
     if not good then
-      if tostring(without):find "interrupted" then error(without, 0) end
-      return nil, tostring(without):match "^[^\n]*"
+      if tostring(without):find "is missing" then return nil end
+      error(without, 0)
     end
     local by = change(base[row], without)
     if by > most then most, where = by, row end
@@ -83,19 +83,34 @@ local function ablate(rows, what, path, plan_of, base)
   return most, where
 end
 
+local function check_names(wanted, stacks, clusters)
+  local known = {}
+  for _, list in ipairs { stacks, clusters } do
+    for _, name in ipairs(list) do known[#known + 1], known[name] = name, true end
+  end
+  for name in pairs(wanted) do
+    if not known[name] then
+      error(('no row of a table has the stack or the cluster "%s"; there are %s'):format(name, table.concat(known, ", ")), 0)
+    end
+  end
+end
+
 return function(mw, tables, plan_of, wanted)
+  local rows_of = { stack = { rows_by("stack", tables) }, cluster = { rows_by("cluster", tables) } }
+  check_names(wanted, rows_of.stack[2], rows_of.cluster[2])
   print(("%-9s %-18s %-28s %9s  %s"):format("of", "name", "key", "moves", "row"))
   local all, useless = {}, {}
   for _, what in ipairs { "stack", "cluster" } do
-    local rows_of, order = rows_by(what, tables)
+    local of, order = table.unpack(rows_of[what])
     for _, name in ipairs(order) do
-      local rows, base = spread(rows_of[name]), {}
-      for _, path in ipairs(not next(wanted) and keys_of(mw[what](name)) or wanted[name] and keys_of(mw[what](name)) or {}) do
+      local rows, base = spread(of[name]), {}
+      local asked = not next(wanted) or wanted[name]
+      for _, path in ipairs(asked and keys_of(mw[what](name)) or {}) do
         local key = what .. " " .. table.concat(path, ".")
         local by, row = ablate(rows, what, path, plan_of, base)
         all[key] = all[key] or by == nil or by >= moved
         print(("%-9s %-18s %-28s %9s  %s"):format(what, name, table.concat(path, "."),
-          by and ("%.2f %%"):format(100 * by) or "required", by and (row and row.name or "none") or row))
+          by and ("%.2f %%"):format(100 * by) or "required", by and (row and row.name or "none") or ""))
       end
     end
   end

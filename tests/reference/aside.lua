@@ -65,7 +65,7 @@ local function internlm(csv)
         name = ("tp %d, scope %d on %d"):format(r.tp, r.zero1, gpus),
         published = 4 * r.microbatch * 2048 / r.tp / r["g" .. gpus], cluster = "dgx-a100-80",
         network = { nic = 6.25e9, partial = 0.5 }, stack = "fsdp-mpt",
-        software = { optimizer_bytes = 54, bucket_host = 1, reduced_whole = true },
+        software = { optimizer_bytes = 54, reduced_whole = true },
         model = mw.llama { layers = 32, hidden = 4096, heads = 32, ffn = 11008, vocab = 103168 }, sequence = 2048,
         batch = 4 * r.microbatch * dp, microbatch = r.microbatch, tp = r.tp, pp = 1, dp = dp, zero = 1,
         replicas = r.zero1 > 0 and dp // r.zero1 or nil,
