@@ -326,8 +326,7 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (verb == "train") {
     return cell_ ? train_beside(experiment)
                  : run_train(experiment, script_, output_, plugins_,
-                             attempt_.of_training(std::count(tried_.begin(), tried_.end(), verb)),
-                             faults_);
+                             attempt_.of_training(std::count(tried_.begin(), tried_.end(), verb)));
   }
   if (verb == "logits") {
     if (called("logits")) {
@@ -381,7 +380,7 @@ Json AppHost::train_beside(Experiment experiment) {
   experiment.folder.clear();
   experiment.tensorboard.clear();
   experiment.trace.clear();
-  Json result = run_train(experiment, script_, output_, plugins_, attempt_, faults_);
+  Json result = run_train(experiment, script_, output_, plugins_, attempt_);
   if (!log.empty()) result["log"] = log;
   return result;
 }

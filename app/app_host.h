@@ -18,10 +18,6 @@
 #include "script/read_experiment.h"
 
 namespace mw {
-namespace chaos {
-class Agent;
-}
-
 // All functions of `mw` that make a table for something built in, such as a model.
 std::vector<Constructor> all_constructors();
 
@@ -92,8 +88,6 @@ class AppHost : public Host {
   void set_cell(CellOrder order) { cell_ = std::move(order); }
 
   void set_attempt(Attempt attempt) { attempt_ = std::move(attempt); }
-  // Sets the agent that disturbs the script's trainings; null: none.
-  void set_faults(chaos::Agent* faults) { faults_ = faults; }
 
   // Sets the processes that run this script together; null: this process alone.
   void set_processes(Processes* processes) { processes_ = processes; }
@@ -160,7 +154,6 @@ class AppHost : public Host {
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
   Attempt attempt_;
-  chaos::Agent* faults_ = nullptr;
   Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names of the script's sweeps
   std::set<std::string> not_run_;  // sweeps that were only listed or printed

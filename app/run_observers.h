@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "app/alone.h"
-#include "chaos/agent.h"
 #include "check/held_out.h"
 #include "check/not_finite.h"
 #include "check/replicas.h"
@@ -20,15 +19,10 @@ namespace mw {
 // The observers of a run that all its processes have, in the order in which they are called. The
 // process of rank 0 also has observers that record the run, before and after those of the script.
 struct Observers {
-  // `checkpoints`, `weights`: null where none are written. `faults`: the agent that disturbs the
-  // run; null: none.
+  // `checkpoints`, `weights`: null where none are written.
   Observers(const RunSetup& setup, const RunChecks& checks, Checkpoints* checkpoints,
-            HfExport* weights, chaos::Agent* faults)
+            HfExport* weights)
       : check(setup.loss_scale != nullptr) {
-    if (faults != nullptr) {
-      faults->takes_part_in(setup.data.get());
-      before.push_back(faults);
-    }
     if (setup.account) before.push_back(&alone.emplace(setup.plans()));
     if (checks.check) before.push_back(&check);
     if (setup.held_out_data) {

@@ -26,7 +26,6 @@ struct ScriptArguments : Arguments {
   std::vector<std::string> what_ifs;  // --what-if of `plan`: knobs and their values
   Restarts restarts;                  // --max-restarts of `run`
   std::string attempt;  // which start this is, given by run_with_restarts; empty: the only one
-  std::string chaos;    // folder of the agent that disturbs the run; empty: none
 };
 
 // Adds SCRIPT, the options that all such commands have, and a footer with an example.

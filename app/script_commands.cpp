@@ -16,7 +16,6 @@
 #include "app/script_command.h"
 #include "app/stuck_end.h"
 #include "app/what_if.h"
-#include "chaos/agent.h"
 #include "common/files.h"
 #include "common/process.h"
 #include "meshwright/engine/interrupt.h"
@@ -170,8 +169,6 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   host.set_sweeping(sweeping_of(arguments));
   if (sweep != nullptr && sweep->cell) host.set_cell(*sweep->cell);
   if (!arguments.attempt.empty()) host.set_attempt(attempt);
-  std::optional<chaos::Agent> agent;
-  if (!arguments.chaos.empty()) host.set_faults(&agent.emplace(arguments.chaos));
   const auto text_of = [&] {
     return sweep != nullptr ? sweep->text() : read_script(arguments.script);
   };
@@ -351,7 +348,6 @@ void add_restarts(CLI::App& run, ScriptArguments& arguments) {
       ->needs(most)
       ->type_name("COMMAND");
   run.add_option("--attempt", arguments.attempt)->group("");
-  run.add_option("--chaos", arguments.chaos)->group("");
 }
 
 // Runs the script in a process of its own, and again after a failure, with the words of this
@@ -376,7 +372,6 @@ int run_restarting(const ScriptArguments& arguments, Output& output) {
   Restarts restarts = arguments.restarts;
   restarts.several = arguments.processes.processes > 1;
   if (restarts.several) add("--processes", {std::to_string(arguments.processes.processes)});
-  if (!arguments.chaos.empty()) add("--chaos", {arguments.chaos});
   if (arguments.host.force) words.emplace_back("--force");
   if (arguments.json) words.emplace_back("--json");
   if (arguments.quiet) words.emplace_back("--quiet");

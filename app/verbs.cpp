@@ -142,7 +142,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine, b
   const auto of_its_device = [&] {
     if (experiment.platform->type() != at::kCPU && &machine == &this_machine())
       prediction.forget_machine(
-          fmt::format("it is to run on a GPU (device = {}), and nothing says what that can do",
+          fmt::format("it is to run on devices of {}, and nothing says what these can do",
                       quote(experiment.platform->name())));
     return prediction;
   };
@@ -316,14 +316,14 @@ RunRecorder::Look core_use_of(const Processes* processes) {
 }
 
 // Trains in a process other than the first, which says all there is to say.
-Json carry_ranks(const Experiment& experiment, RunSetup setup, chaos::Agent* faults) {
+Json carry_ranks(const Experiment& experiment, RunSetup setup) {
   check_machine_memory(experiment, experiment, this_device().memory);
   const CheckpointStart start = begin_checkpoints(experiment, setup);
   Checkpoints* checkpoints = start.checkpoints.get();
   const IfRanksHang if_ranks_hang([](const RankFailed&) { ::_exit(exit_code_of(Stage::run)); });
   const IfStuck if_stuck(
       [](const Error& error) { ::_exit(exit_code_ending_by(stuck_in_run(error))); });
-  const Observers observers(experiment, experiment, checkpoints, experiment.exporter.get(), faults);
+  const Observers observers(experiment, experiment, checkpoints, experiment.exporter.get());
   try {
     try {
       train(setup, observers.all({}, {}), stop_flag());
@@ -354,12 +354,11 @@ class SettledFirst {
 class TrainVerb {
  public:
   TrainVerb(const Experiment& experiment, RunSetup setup, const ScriptFiles& script, Output& output,
-            PluginRegistry& plugins, const Attempt& attempt, chaos::Agent* faults)
+            PluginRegistry& plugins, const Attempt& attempt)
       : experiment_(experiment),
         setup_(std::move(setup)),
         output_(output),
         attempt_(attempt),
-        faults_(faults),
         forced_(check_machine_memory(experiment, experiment, this_device().memory)),
         words_(stop_after_step),
         start_(begin_checkpoints(experiment, setup_, attempt)),
@@ -536,8 +535,7 @@ class TrainVerb {
         core_use_of(experiment_.processes), [this] { measured_->flush_if_due(); });
     OwnMetrics own_metrics(experiment_.loss_scale != nullptr);
     RecordMetrics metrics(*recorder_, *measured_);
-    const Observers observers(experiment_, experiment_, checkpoints(), experiment_.exporter.get(),
-                              faults_);
+    const Observers observers(experiment_, experiment_, checkpoints(), experiment_.exporter.get());
     const SettledFirst before_observers_go(*recorder_);  // accounts of steps read `observers.alone`
     if (checkpoints() != nullptr)
       checkpoints()->before_copies([this] {
@@ -576,7 +574,6 @@ class TrainVerb {
   RunSetup setup_;  // the experiment's, with its first step and the hint for its memory limit
   Output& output_;
   const Attempt& attempt_;
-  chaos::Agent* const faults_;
   const std::string forced_;
   const OnStopSay words_;
   const CheckpointStart start_;
@@ -594,7 +591,7 @@ class TrainVerb {
 }  // namespace
 
 Json run_train(const Experiment& experiment, const ScriptFiles& script, Output& output,
-               PluginRegistry& plugins, const Attempt& attempt, chaos::Agent* faults) {
+               PluginRegistry& plugins, const Attempt& attempt) {
   check_thread_ranks(*experiment.plan, experiment.processes);
   if (experiment.account && experiment.log.empty())
     throw Error(Stage::options, "option.needs", "account", "account: it is written to the run file",
@@ -602,8 +599,8 @@ Json run_train(const Experiment& experiment, const ScriptFiles& script, Output& 
   RunSetup setup = experiment;
   if (experiment.memory > 0) setup.memory_hint = check_memory_limit(experiment, experiment);
   if (experiment.processes != nullptr && !experiment.processes->first())
-    return carry_ranks(experiment, std::move(setup), faults);
-  return TrainVerb(experiment, std::move(setup), script, output, plugins, attempt, faults).run();
+    return carry_ranks(experiment, std::move(setup));
+  return TrainVerb(experiment, std::move(setup), script, output, plugins, attempt).run();
 }
 
 }  // namespace mw

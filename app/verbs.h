@@ -20,16 +20,11 @@
 #include "script/read_experiment.h"
 
 namespace mw {
-namespace chaos {
-class Agent;
-}
 
 // Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
-// throws. The run file gets the script's text and the versions of plugins. `faults`: the agent that
-// disturbs the run; null: none.
+// throws. The run file gets the script's text and the versions of plugins.
 Json run_train(const Experiment& experiment, const ScriptFiles& script, Output& output,
-               PluginRegistry& plugins, const Attempt& attempt = {},
-               chaos::Agent* faults = nullptr);
+               PluginRegistry& plugins, const Attempt& attempt = {});
 // This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
 const Machine& machine_here(const RunSetup& setup);
 // What the request's plans are priced for: the cluster that it names, else machine_here().

@@ -3,7 +3,7 @@
 #   meshwright_<name>     build/lib/libmeshwright_<name>.so, from plugins/<name>: what is built in
 #   meshwright            build/bin/meshwright
 #   meshwright_loopback   build/lib/libmeshwright_loopback.so, from libs/launch/loopback
-#   meshwright_clock      build/lib/libmeshwright_clock.so, from libs/chaos/clock
+#   meshwright_clock      build/lib/libmeshwright_clock.so, from libs/launch/clock
 #   plugin_<name>         build/lib/meshwright/plugins/<name>.so, from plugins/<name>/*.cpp
 #   bench_<name>          build/bin/bench_<name>, from bench/<name>.cpp
 #   programs              what `./meshwright run` needs: the program and all plugins
@@ -98,7 +98,7 @@ function(meshwright_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK;WITH")
   set(folder "${PROJECT_SOURCE_DIR}/libs/${name}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "/(launch/loopback|chaos/clock)/")
+  list(FILTER sources EXCLUDE REGEX "/launch/(loopback|clock)/")
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} STATIC ${sources})
   foreach(root IN ITEMS libs . libs/frontend)
@@ -129,7 +129,6 @@ meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRI
 set(measured_times _ZN2mw14measured_timesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorIiSaIiEE)
 target_link_options(meshwright_record INTERFACE
   "LINKER:-u,${measured_times}" "LINKER:--export-dynamic-symbol=${measured_times}")
-meshwright_add_library(chaos LINK common)
 meshwright_add_library(report LINK common predict record)
 meshwright_add_library(frontend LINK checkpoint common predict search report WITH PkgConfig::lua)
 
@@ -155,7 +154,7 @@ target_precompile_headers(meshwright REUSE_FROM meshwright_pch)
 
 # What `--processes` loads into mpirun, and `chaos` into the processes of a run. Without sanitizers,
 # which mpirun is not built with, and without the C++ library (tests/layout/test_links.py).
-foreach(path IN ITEMS launch/loopback chaos/clock)
+foreach(path IN ITEMS launch/loopback launch/clock)
   get_filename_component(name "${path}" NAME)
   add_library(meshwright_${name} SHARED "${PROJECT_SOURCE_DIR}/libs/${path}/${name}.cpp")
   target_compile_options(meshwright_${name} PRIVATE

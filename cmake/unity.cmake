@@ -16,7 +16,7 @@ endif()
 # Folders of code that runs once a command or waits for files, and tests, whose time is libtorch's:
 # a third of the compile time would go into optimising it, which no run shows.
 set(meshwright_lightly_optimised
-    app core/src/registry libs/chaos libs/check libs/common libs/frontend libs/prove/lemmas libs/record
+    app core/src/registry libs/check libs/common libs/frontend libs/prove/lemmas libs/record
     libs/report tests)
 
 # meshwright_together(OUT FILE…): what to compile for these files (absolute paths): files that

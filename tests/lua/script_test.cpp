@@ -308,6 +308,16 @@ TEST_CASE_METHOD(Fixture, "Setting: --set takes Lua expressions, with plugins by
   CHECK(experiment()["model"]["layers"] == 9);
 }
 
+TEST_CASE_METHOD(Fixture, "[+] in the key of --set adds an entry to a list") {
+  options.settings = {"plan[+]=good(2)", "plan[+]=good(4)"};
+  const Json both =
+      Json::parse(R"([{"plugin": "good", "ways": 2}, {"plugin": "good", "ways": 4}])");
+  for (const std::string plan : {"", ", plan = {}"}) {
+    REQUIRE(run("mw.train { model = mw.llama { layers = 1 }" + plan + " }") == "none");
+    CHECK(mw::without_hidden(experiment()["plan"]) == both);
+  }
+}
+
 TEST_CASE_METHOD(Fixture, "a bad --set is blamed, not the script") {
   const std::string script =
       "mw.train { model = mw.llama { layers = 1 }, plan = { mw.plugin('good')(2) } }";
@@ -320,6 +330,7 @@ TEST_CASE_METHOD(Fixture, "a bad --set is blamed, not the script") {
   CHECK(with("stepz=3") == "--set stepz=3: option.unknown stepz");
   CHECK(with("plan[3].ways=1") == "--set plan[3].ways=1: set.path plan");
   CHECK(with("model.layers.x=1") == "--set model.layers.x=1: set.path model.layers");
+  CHECK(with("model[+]=1") == "--set model[+]=1: set.path model");
   CHECK(with("plan={good(2}") == "--set plan={good(2}: set.value plan");
   CHECK(with("steps") == "set.form");
   CHECK(with("=3") == "set.form");

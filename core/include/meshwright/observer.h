@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "meshwright/communicator.h"
+#include "meshwright/data.h"
 #include "meshwright/instruction_time.h"
 #include "meshwright/ledger.h"
 #include "meshwright/program.h"
@@ -244,6 +245,7 @@ struct ObservedRun {
   std::string name;  // name of the run, from the script, or else from its plan
   std::int64_t steps = 0;
   int ranks = 1;
+  std::vector<SourceFile> files = {};  // that its tokens come from
 };
 
 // A plugin's observer is made by a constructor (const Values&, const ObservedRun&), once in each

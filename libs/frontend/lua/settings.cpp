@@ -38,7 +38,8 @@ bool all_digits(const std::string& text) {
                                       [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-constexpr std::size_t longest = 160;  // most bytes of a value's text
+constexpr std::size_t longest = 160;   // most bytes of a value's text
+constexpr const char* one_more = "+";  // the step of a key that adds an entry: observers[+]
 
 // Whether mw.weave made the value.
 bool is_weave(const Json& value) {
@@ -182,7 +183,16 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       *at = Json::object();
       if (made.empty()) made = path;
     }
-    if (at->is_array()) {
+    if (step == one_more) {
+      if (at->is_object() && at->empty()) *at = Json::array();
+      if (!at->is_array())
+        refuse(fmt::format("{} is {}, which is no list, and takes no further entry", path,
+                           describe(*at)),
+               "");
+      at->push_back(nullptr);
+      path += fmt::format("[{}]", at->size());
+      at = &at->back();
+    } else if (at->is_array()) {
       const std::size_t index = entry_of(step, at->size());
       if (index == 0) {
         refuse(fmt::format("{} is a list of {} and has no entry {}", path, at->size(), step),
@@ -234,6 +244,7 @@ std::vector<std::string> changed_keys(const std::vector<Setting>& settings, cons
   const auto value_at = [](const Json& root, const std::string& key) {
     const Json* at = &root;
     for (const std::string& step : steps_of(key)) {
+      if (step == one_more) break;
       if (at->is_object() && at->contains(step)) {
         at = &(*at)[step];
       } else if (at->is_object() && step == "1" && at->contains(unnamed_key)) {

@@ -110,7 +110,8 @@ class Reader {
       if (has(option.name.c_str()) && !option.beside_run)
         resolved_[option.name] = resolved_value(values_.at(option.name));
     const Json deciding = make_observers(
-        observers_, context_, {experiment_.name, experiment_.steps, experiment_.plan->ranks()},
+        observers_, context_,
+        {experiment_.name, experiment_.steps, experiment_.plan->ranks(), experiment_.data->files()},
         experiment_.timeout, experiment_.observers, problems_);
     for (const auto& [place, said] : deciding.items())
       (place == "observe" ? resolved_["observe"]["hash"] : resolved_["observe"]["more"][place]) =

@@ -14,6 +14,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 
+from meshwright_chaos.texts import quoted
+
 FULL_DISK_BYTES = 4096
 
 
@@ -111,17 +113,23 @@ def send(process: int, number: int) -> bool:
     return True
 
 
+def setting_of_agent(folder: pathlib.Path) -> str:
+    """By which a run makes faults happen as files of the folder say (plugins/chaos)."""
+    return f'observers[+]={{ kind = "chaos", folder = {quoted(folder)} }}'
+
+
 class Members:
-    """The processes of a run on this machine: those in whose words its folder stands. One that has
+    """The processes of a run on this machine: those with the setting of its agent. One that has
     ended has no words, even if nobody has asked yet how."""
 
     def __init__(self, folder: pathlib.Path, program: str) -> None:
         self.ranks: list[int] = []  # those that carry ranks
         self.launchers: list[int] = []  # the outermost process, mpirun and srun
+        agent = os.fsencode(setting_of_agent(folder))
         for name in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
             try:
                 words = pathlib.Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-                if os.fsencode(folder) not in words:
+                if agent not in words:
                     continue
                 runs_this = os.readlink(f"/proc/{name}/exe") == program
             except OSError:

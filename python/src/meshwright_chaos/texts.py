@@ -11,3 +11,9 @@ CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud80
 def readable(text: str) -> str:
     """The text, fit for a terminal, whoever wrote it."""
     return CONTROLS.sub(lambda one: ascii(one[0])[1:-1], text)
+
+
+def quoted(path: object) -> str:
+    """As a script has the text."""
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'

@@ -15,7 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 from meshwright_called.texts import plural
-from meshwright_chaos.processes import Members, Process, apart, at_this_load, wait, widen
+from meshwright_chaos.processes import (
+    Members,
+    Process,
+    apart,
+    at_this_load,
+    setting_of_agent,
+    wait,
+    widen,
+)
+from meshwright_chaos.texts import quoted
 
 SECONDS_TO_LEAVE = 30  # that processes have after the outermost one has ended
 DATA_BYTES = 256 << 20  # files of data that have more bytes together are not copied
@@ -28,12 +37,6 @@ COMPLAINTS = (
     "cannot be written",
     "cannot be read",
 )
-
-
-def quoted(path: pathlib.Path) -> str:
-    """As a script has the text."""
-    text = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{text}"'
 
 
 def same(one: float, other: float) -> bool:
@@ -79,8 +82,9 @@ class Start:
     def words(self, folder: pathlib.Path, settings: list[str], restarts: int | None) -> list[str]:
         """The command that trains, disturbed by what stands in the folder."""
         asked = self.request
-        words = [self.program, "run", asked["script"], "--json", "--chaos", str(folder)]
-        for setting in [*self.settings, f"timeout={self.timeout}", *settings]:
+        words = [self.program, "run", asked["script"], "--json"]
+        timeout = f"timeout={self.timeout}"
+        for setting in [*self.settings, timeout, *settings, setting_of_agent(folder)]:
             words += ["--set", setting]
         for path in asked["plugin_path"]:
             words += ["--plugin-path", path]

@@ -1,29 +1,102 @@
-// Makes a rank throw, sleep, lose a call or compute with a changed number when it calls a
-// collective.
-#include "chaos/agent.h"
-
+// The part of `meshwright chaos` that is inside a run: makes a rank throw, sleep, lose a call or
+// compute with a changed number, at a collective. It stands between the ranks and what connects
+// them, and hears of each step. The conductor (python/src/meshwright_chaos) lists it among the run's
+// observers, and tells it what to do by files of a folder.
+#include <ATen/ATen.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
-#include "common/files.h"
 #include "meshwright/backend.h"
 #include "meshwright/carrier.h"
+#include "meshwright/communicator.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
+#include "meshwright/error.h"
 #include "meshwright/json.h"
+#include "meshwright/observer.h"
+#include "meshwright/plugin.h"
 #include "meshwright/threads.h"
+#include "meshwright/world.h"
 
 namespace mw::chaos {
 namespace {
 
 constexpr std::chrono::milliseconds between_looks{10}, nap{20};
+
+// Looks for orders in the folder (order.json) every few milliseconds, in a thread of its own, and
+// notes there which one a rank has taken (taken.json) and from which files the run takes its tokens
+// (files.json). Rank 0 writes a line into the folder's pipe ("steps") when it begins ("start") and
+// after each step: its number and its loss, a hexadecimal one. One agent in a process.
+class Agent final : public RunObserver {
+ public:
+  static Options options() {
+    return Options().text("folder",
+                          "where the conductor writes orders, and reads what came of them");
+  }
+  Agent(const Values& values, const ObservedRun& run);
+  ~Agent() override;
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  void begin(RankRun& rank) override;
+  void step(RankRun& rank, StepEnd& end) override;
+
+  // What becomes of a call that a rank is about to make.
+  struct Meeting {
+    bool lost = false;   // it is not to be made
+    double seconds = 0;  // after which a lost call's wait gives up
+  };
+  // Called by the rank's thread, which may sleep here. `input`: what the rank puts in, which may be
+  // changed; undefined: nothing. Throws std::runtime_error if the rank is to fail.
+  Meeting meets(int rank, const std::string& axis, Collective op, const at::Tensor& input);
+
+ private:
+  struct Order {
+    std::int64_t id = 0;  // from 1, counted by the conductor
+    std::string fault;    // the name of its kind
+    int rank = 0;
+    double seconds = 0;      // how long it lasts: delay, slow, lost
+    std::uint64_t draw = 0;  // decides which element and which bit
+  };
+  void start();
+  std::optional<Order> order_in_folder() const;
+  std::optional<Order> take(int rank, const std::string& axis, Collective op,
+                            const at::Tensor& input);
+  void look();
+  void tell(const std::string& line) const;
+
+  const std::filesystem::path folder_;
+  const std::vector<SourceFile> files_;
+  int pipe_ = -1;
+  std::atomic<int> rank_ = -1;       // the rank that order_ is for; -1: there is none
+  std::atomic<int> slow_rank_ = -1;  // the rank that is slow; -1: none
+  std::atomic<double> slow_until_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Order> order_;
+  std::int64_t last_ = 0;             // the last order that was taken
+  std::map<int, std::int64_t> next_;  // of each rank that is here, the number of its next step
+  bool over_ = false;
+  std::jthread looks_;  // last: it uses all of these
+};
 
 void sleep_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -38,7 +111,7 @@ RankPlace::Call call_of(const std::string& axis, Collective op) {
   return call;
 }
 
-// Whether a fault of this kind can happen at this call.
+// Whether the call is one at which such a fault can happen.
 bool fits(const std::string& fault, Collective op, const at::Tensor& input,
           const std::string& phase) {
   if (fault == "lost") return op != Collective::recv;
@@ -49,14 +122,21 @@ bool fits(const std::string& fault, Collective op, const at::Tensor& input,
   return true;
 }
 
-// Replaces a file of the folder as a whole, so that nobody reads half of it.
-void put_json(const std::filesystem::path& path, const Json& json) {
-  if (const int failed = replace_whole(path, json.dump()); failed != 0)
-    throw not_written(path, failed);
+// Null where there is no such file, or it is no JSON.
+Json read_json(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return file ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
 }
 
-// Flips a bit of a tensor by ops, as the tensor may lie on a device: they run on the rank's stream,
-// before the call that sends it.
+// Files of the folder are replaced as a whole, so nobody reads half of one.
+void put_json(const std::filesystem::path& path, const Json& json) {
+  if (const int failed = replace_whole(path, json.dump()); failed != 0)
+    throw Error(Stage::run, "file.write", "",
+                fmt::format("{} cannot be written: {}", path.string(),
+                            std::generic_category().message(failed)));
+}
+
+// By ops, as the tensor may lie on a device, on the rank's stream, before what sends it.
 void flip_bit(const at::Tensor& tensor, std::uint64_t draw) {
   const at::Tensor bytes = tensor.view(-1).view(at::kByte);
   const std::uint64_t bit = draw % (8 * static_cast<std::uint64_t>(bytes.numel()));
@@ -68,16 +148,14 @@ void put_nan(const at::Tensor& tensor, std::uint64_t draw) {
   tensor.view(-1)[static_cast<std::int64_t>(element)] = std::nan("");
 }
 
-// Wakes the waits for lost calls when a rank of the communicator source fails, as nothing else
-// does.
+// Wakes the waits for calls that were lost when a rank of the source fails: nobody else does.
 struct AbortNote {
   std::mutex mutex;
   std::condition_variable changed;
   std::string message;  // empty: no rank has failed
 };
 
-// The work of a call that was never made. To the rank a send looks complete; any other call never
-// completes.
+// A call that was never made. To its rank a send looks done; all other calls come to no end.
 class LostWork final : public c10d::Work {
  public:
   LostWork(std::string what, bool sent, double seconds, std::shared_ptr<AbortNote> note)
@@ -194,14 +272,18 @@ class DisturbedSource final : public CommunicatorSource {
   const std::shared_ptr<AbortNote> note_ = std::make_shared<AbortNote>();
 };
 
-}  // namespace
-
-Agent::Agent(std::filesystem::path folder) : folder_(std::move(folder)) {
-  pipe_ = ::open((folder_ / "steps").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (const Json taken = read_json(folder_ / "taken.json"); taken.is_object()) last_ = taken["id"];
+Agent::Agent(const Values& values, const ObservedRun& run)
+    : folder_(values.text("folder")), files_(run.files) {
   comm::stand_between_ranks([this](std::unique_ptr<CommunicatorSource> source) {
     return std::make_unique<DisturbedSource>(*this, std::move(source));
   });
+}
+
+void Agent::start() {
+  const std::lock_guard lock(mutex_);
+  if (looks_.joinable()) return;
+  pipe_ = ::open((folder_ / "steps").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (const Json taken = read_json(folder_ / "taken.json"); taken.is_object()) last_ = taken["id"];
   looks_ = start_thread([this] { look(); });
 }
 
@@ -212,7 +294,7 @@ Agent::~Agent() {
     over_ = true;
     changed_.notify_all();
   }
-  looks_.join();
+  if (looks_.joinable()) looks_.join();
   if (pipe_ >= 0) ::close(pipe_);
 }
 
@@ -234,20 +316,19 @@ void Agent::look() {
   }
 }
 
-// Writes a line to the conductor. A line is so short that a pipe takes it in one piece. If the
-// conductor has died, nobody reads it.
+// A line is shorter than what a pipe takes in one piece. Nobody reads it where the conductor has
+// died.
 void Agent::tell(const std::string& line) const {
   if (pipe_ >= 0) write_whole(pipe_, line.data(), line.size());
 }
 
 void Agent::begin(RankRun& rank) {
+  start();
   if (rank.rank() != 0) return;
   Json files = Json::array();
-  if (data_ != nullptr) {
-    for (const SourceFile& file : data_->files())
-      files.push_back(
-          {{"path", std::filesystem::absolute(file.path).string()}, {"implied", file.implied}});
-  }
+  for (const SourceFile& file : files_)
+    files.push_back(
+        {{"path", std::filesystem::absolute(file.path).string()}, {"implied", file.implied}});
   put_json(folder_ / "files.json", files);
   tell("start\n");
 }
@@ -301,4 +382,8 @@ Agent::Meeting Agent::meets(int rank, const std::string& axis, Collective op,
   return {fault == "lost", order->seconds};
 }
 
+}  // namespace
 }  // namespace mw::chaos
+
+MESHWRIGHT_PLUGIN("chaos", "1.0.0", "makes faults happen inside a run, for meshwright chaos",
+                  mw::observer<mw::chaos::Agent>())
