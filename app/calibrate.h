@@ -27,8 +27,6 @@ struct CalibrateArguments : Arguments {
   bool overwrite = false;  // replaces files that exist
 };
 
-std::string now_text();  // "2026-11-22T13:00:00Z"
-
 // The measured steps in a file's text: [{ place = "steps.json[2]", script = as it can be opened
 // from here, seconds =, nodes =, settings = { "batch=64" } }].
 Json read_steps(const std::string& file, const std::string& text, Problems& problems);

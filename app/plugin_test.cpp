@@ -2,9 +2,14 @@
 // alone and beside forms of parallelism, and reports each check.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "app/app_host.h"
 #include "app/command.h"
@@ -47,7 +52,33 @@ void construct(const Registration& one, const Json& options,
 }
 
 // What is wrong with how an option is declared; empty: nothing.
+// Whether a script can write `NAME = value` or NAME { … } with it.
+bool is_name(const std::string& text) {
+  static constexpr std::string_view words[] = {
+      "and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
+      "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
+      "repeat",   "return", "then", "true", "until",  "while"};
+  const auto good = [](unsigned char c) { return c < 0x80 && (std::isalnum(c) != 0 || c == '_'); };
+  return !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) == 0 &&
+         std::all_of(text.begin(), text.end(), good) &&
+         std::find(std::begin(words), std::end(words), text) == std::end(words);
+}
+
+// The name of a thing. Scripts write some kinds as a text, in which "-" and "." may stand.
+std::string written(const Registration& one) {
+  std::string name = one.name;
+  if (one.kind == Kind::strategy || one.kind == Kind::observer ||
+      !constructor_of(one.kind, name).empty())
+    return name;
+  std::erase_if(name, [](char c) { return c == '-' || c == '.'; });
+  return name;
+}
+
 std::string badly_declared(const Option& option, const Options& all) {
+  if (!is_name(option.name)) return "a script cannot write this name";
+  if (option.name == "plugin" || option.name == "kind") return "entries have a key of this name";
+  const auto same = [&](const Option& other) { return other.name == option.name; };
+  if (std::count_if(all.list().begin(), all.list().end(), same) > 1) return "declared twice";
   if (option.doc.empty()) return "it has no doc";
   if (option.least && option.most && option.least->get<double>() > option.most->get<double>())
     return "its least value is above its most";
@@ -102,6 +133,7 @@ class PluginTester {
   void declared(const Registration& one) {
     std::vector<std::string> bad;
     if (one.doc == nullptr || *one.doc == '\0') bad.emplace_back("it has no line about itself");
+    if (!is_name(written(one))) bad.emplace_back("a script cannot write its name");
     for (const Option& option : one.options().list()) {
       const std::string why = badly_declared(option, one.options());
       if (!why.empty()) bad.push_back(fmt::format("{}: {}", option.name, why));

@@ -153,7 +153,7 @@ unsigned char complete_word(EditLine* editor, int) {
     return CC_REFRESH;
   }
   if (found.choices.size() == 1) return CC_NORM;
-  int rows = 0, columns = 80;
+  int columns = 80;
   el_get(editor, EL_GETTC, "co", &columns);
   std::size_t widest = 0;
   for (const std::string& name : found.choices) widest = std::max(widest, name.size());
@@ -164,7 +164,6 @@ unsigned char complete_word(EditLine* editor, int) {
     const bool last = i + 1 == found.choices.size() || (i + 1) % each == 0;
     text += last ? found.choices[i] + "\n" : fmt::format("{:{}}", found.choices[i], widest + 2);
   }
-  (void)rows;
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
   return CC_REDISPLAY;

@@ -88,8 +88,10 @@ void open_devices(Sandbox& sandbox) {
                   nearest_or_all(name, there));
     try {
       const auto platform = make_by_default<Platform>(plugins.find(Kind::device, name));
-      platform->load();
-      for (const std::string& file : platform->files()) sandbox.drives.emplace_back(file);
+      call_plugin({name, ""}, "loaded what its devices need", [&] {
+        platform->load();
+        for (const std::string& file : platform->files()) sandbox.drives.emplace_back(file);
+      });
     } catch (const Error& error) {
       const Problem& problem = error.problems().front();
       throw Error(Stage::script, "usage.value", "",
@@ -191,8 +193,8 @@ void add_sandbox(CLI::App& command, SandboxArguments& arguments) {
 
 void check_sandbox_lets(const Platform& platform) {
   const auto sandbox = inherited_sandbox();
-  if (!sandbox || platform.type() == at::kCPU) return;
   const std::string name = platform.name();
+  if (!sandbox || name == cpu_platform()->name()) return;
   if (std::find(sandbox->devices.begin(), sandbox->devices.end(), name) != sandbox->devices.end())
     return;
   throw Error(Stage::environment, "sandbox.device", "device",

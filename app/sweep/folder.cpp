@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <system_error>
 
 #include "app/sweep/grid.h"
@@ -30,15 +29,6 @@ void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) cannot(folder, "make this folder", error.value());
-}
-
-std::string now_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  char text[32];
-  const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return std::string(text, size);
 }
 
 // Whether the value under a key is of this type, or there is none.

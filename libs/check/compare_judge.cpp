@@ -30,15 +30,19 @@ double Judge::size_of(const TensorKey& key, const Differences& d) const {
   return std::max({d.size, floor, 1e-30});
 }
 
+// What a run in lower precision measured of the tensor; 0 if it did not come so far.
+double Judge::measured_error(const Differences& d, const JudgedRun& side) {
+  const auto at = static_cast<std::size_t>(side.errors);
+  return at < d.errors.size() ? d.errors[at] * side.factor : 0;
+}
+
 Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double size,
                              const JudgedRun& a, const JudgedRun& b) {
   const auto of = [&](const JudgedRun& side) {
     // The number of parts of a sum: ranks, times microbatches for what accumulates over them.
     const double parts = static_cast<double>(side.ranks) *
                          (key.kind >= TensorKind::gradient ? side.microbatches : 1);
-    const double measured = static_cast<std::size_t>(side.errors) < d.errors.size()
-                                ? d.errors[side.errors] * side.factor
-                                : 0;
+    const double measured = measured_error(d, side);
     return measured / size + std::sqrt(parts) * side.roundoff;
   };
   Error error{of(a), of(b)};
@@ -73,10 +77,10 @@ void Judge::follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& 
     const at::Tensor gradient = reference.at(key).to(at::kDouble).flatten();
     const auto there = static_cast<double>(
         std::max<std::int64_t>(1, gradient.count_nonzero().item<std::int64_t>()));
-    const double each = 2 * compare_factor *  // an element may err by twice the typical error
-                        (d.errors[a.errors] * a.factor + d.errors[b.errors] * b.factor +
-                         (a.roundoff + b.roundoff) * d.size) /
-                        std::sqrt(there);
+    const double each =
+        2 * compare_factor *  // an element may err by twice the typical error
+        (measured_error(d, a) + measured_error(d, b) + (a.roundoff + b.roundoff) * d.size) /
+        std::sqrt(there);
     const at::Tensor off = gradient.ne(0).to(at::kDouble) * each;
     const double scale = clip_factor(losses[key.step].grad_norm, optimizer->clip());
     const at::Tensor gradients[] = {gradient.clone(), gradient + off, gradient - off};
@@ -210,8 +214,8 @@ void Judge::judge_reports(CompareOutcome& outcome, const JudgedRun& a, const Jud
     for (const auto& [key, d] : tensors) {
       if (key.step != static_cast<std::int64_t>(step) || key.kind != TensorKind::gradient) continue;
       if (graph_.value(key.output).counts || d.errors.empty()) continue;
-      of_a += std::pow(d.errors[a.errors] * a.factor, 2);
-      of_b += std::pow(d.errors[b.errors] * b.factor, 2);
+      of_a += std::pow(measured_error(d, a), 2);
+      of_b += std::pow(measured_error(d, b), 2);
     }
     const double size = std::max(losses[step].grad_norm, 1e-30);
     // The norm itself is a sum over all elements, in fp32 where the plan computes in less than

@@ -57,6 +57,7 @@ class Judge {
   struct Error {
     double a = 0, b = 0;  // relative errors of one rank in the precisions of a and of b
   };
+  static double measured_error(const Differences& d, const JudgedRun& side);
   Error error_of(const TensorKey& key, const Differences& d, double size, const JudgedRun& a,
                  const JudgedRun& b);
   double size_of(const TensorKey& key, const Differences& d) const;

@@ -349,8 +349,6 @@ void HfExport::Part::finish() const {
     throw std::logic_error("an export lacks parameters");
 }
 
-namespace fs = std::filesystem;
-
 namespace {
 
 constexpr std::uintmax_t most_config_bytes = 10'000'000;

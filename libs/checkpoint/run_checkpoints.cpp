@@ -1,7 +1,6 @@
 // Copies what a rank keeps into checkpoints and fills it from them, whatever mix wrote them.
 #include "checkpoint/run_checkpoints.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/scalar_type.h"
@@ -321,7 +319,7 @@ CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   index.step = step;
   index.sample = run_.first_sample(step - 1) + run_.plan_at(step - 1).request.batch;
   index.tokens = index.sample * run_.plan->request.sequence;
-  index.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  index.created = now_text();
   index.version = MESHWRIGHT_VERSION;
   index.name = setup_.name;
   index.hash = setup_.hash;

@@ -16,6 +16,7 @@
 #include "common/files.h"
 #include "meshwright/engine/away.h"
 #include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/error.h"
 #include "meshwright/threads.h"
 
@@ -67,27 +68,10 @@ class SummedFile {
 };
 
 std::string dtype_name(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return "F64";
-    case at::kFloat:
-      return "F32";
-    case at::kBFloat16:
-      return "BF16";
-    case at::kHalf:
-      return "F16";
-    case at::kLong:
-      return "I64";
-    case at::kInt:
-      return "I32";
-    case at::kByte:
-      return "U8";
-    case at::kBool:
-      return "BOOL";
-    default:
-      throw Error(Stage::run, "checkpoint.write", "",
-                  fmt::format("a checkpoint cannot hold a tensor of type {}", c10::toString(type)));
-  }
+  std::string name = safetensors_dtype(type);
+  if (!name.empty()) return name;
+  throw Error(Stage::run, "checkpoint.write", "",
+              fmt::format("a checkpoint cannot hold a tensor of type {}", c10::toString(type)));
 }
 
 StoredFile write_rank_file(const fs::path& path, const std::vector<StoredPiece>& pieces,
@@ -129,10 +113,6 @@ std::string part_file(int rank) {
   return fmt::format("part-{:05}.json", rank);
 }
 
-double seconds_since(std::chrono::steady_clock::time_point began) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Setup setup) : setup_(std::move(setup)) {
@@ -159,7 +139,7 @@ void CheckpointWriter::hand_over(std::int64_t step, int rank, std::vector<Stored
   if (!thread_.joinable()) thread_ = start_thread([this] { run(); });
   if (step_ < 0) {
     step_ = step;
-    began_ = std::chrono::steady_clock::now();
+    began_ = seconds_now();
     handed_over_ = 0;
     written_.clear();
     facts_.reset();
@@ -264,7 +244,7 @@ void CheckpointWriter::complete() {
     news.failed = problem_of(error).message;
     setup_.folder->remove_staged(step_);
   }
-  news.seconds = seconds_since(began_);
+  news.seconds = seconds_now() - began_;
   const std::lock_guard lock(mutex_);
   news_.push_back(std::move(news));
 }
@@ -272,7 +252,7 @@ void CheckpointWriter::complete() {
 // Waits for the files of ranks in other processes. False: the run ends before they are there.
 bool CheckpointWriter::await_others(std::vector<Written>& all) {
   const fs::path staged = staging_folder(setup_.path, step_, setup_.mark);
-  const auto began = std::chrono::steady_clock::now();
+  const double began = seconds_now();
   std::vector<bool> there(static_cast<std::size_t>(setup_.ranks), false);
   for (const int rank : setup_.here) there[static_cast<std::size_t>(rank)] = true;
   while (true) {
@@ -288,7 +268,7 @@ bool CheckpointWriter::await_others(std::vector<Written>& all) {
       there[static_cast<std::size_t>(rank)] = true;
     }
     if (missing < 0) return true;
-    if (seconds_since(began) > setup_.patience.count()) {
+    if (seconds_now() - began > setup_.patience.count()) {
       throw Error(
           Stage::run, "checkpoint.write", "checkpoint.path",
           fmt::format("the file of rank {} has not come within {:g} s: do all processes see "

@@ -101,7 +101,7 @@ class CheckpointWriter {
   std::vector<Written> written_;
   std::size_t handed_over_ = 0;
   std::optional<CheckpointIndex> facts_;
-  std::chrono::steady_clock::time_point began_;
+  double began_ = 0;  // seconds_now()
   std::vector<CheckpointNews> news_;
   bool ending_ = false;
   std::jthread thread_;

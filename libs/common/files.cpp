@@ -78,7 +78,8 @@ struct KindOfOutput {
 bool is_order(std::string_view head) {
   head.remove_prefix(std::min(head.find_first_not_of(','), head.size()));
   const std::size_t letter = head.find_first_not_of("0123456789");
-  return letter != 0 && letter < head.size() && std::isupper(head[letter]) != 0;
+  return letter != 0 && letter < head.size() &&
+         std::isupper(static_cast<unsigned char>(head[letter])) != 0;
 }
 
 KindOfOutput about(OutputKind kind) {

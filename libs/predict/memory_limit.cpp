@@ -400,7 +400,7 @@ std::string check_accelerators(const RunRequest& asked, const RunSetup& setup, s
   if (most.first <= there.bytes && in_host <= host) return "";
   const std::string what =
       most.first > there.bytes
-          ? fmt::format("{} of one GPU need {} together, and it has {}",
+          ? fmt::format("{} of one device need {} together, and it has {}",
                         plural(most.second, "rank"), text_of(most.first), text_of(there.bytes))
           : fmt::format("ranks here keep {} in host memory, and there are {}", text_of(in_host),
                         text_of(host));

@@ -241,24 +241,6 @@ void StageProof::add_flat(const Instruction& i) {
   f.by = where_;
 }
 
-namespace {
-
-BucketShape shape_of(const Program& program, const Bucket& bucket) {
-  BucketShape shape;
-  shape.name = bucket.name;
-  for (const int p : bucket.parameters) {
-    shape.parameters.push_back(program.name_of_parameter(p));
-    shape.shapes.push_back(
-        program.local_shape(program.slots[program.parameters[p].slot], program.first()));
-  }
-  shape.elements = program.elements(bucket, program.first());
-  shape.element = bytes_of(program.gradient_dtype);
-  shape.ways = program.ways(program.reduction(bucket));
-  return shape;
-}
-
-}  // namespace
-
 void StageProof::hook_start(const Instruction& i) {
   if (i.bucket < 0 || !program_.buckets[i.bucket].hook)
     refuse("prove.hook", "there is no hook to reduce by");
@@ -267,7 +249,7 @@ void StageProof::hook_start(const Instruction& i) {
   if (from != to || from != bucket.flat.gradients || view(from).part != FlatView::Part::whole)
     refuse("prove.hook", fmt::format("a hook reduces the gradients of {} in place", bucket.name),
            from);
-  if (!bucket.hook->exact(shape_of(program_, bucket)))
+  if (!bucket.hook->exact(shape_of(program_, bucket, program_.first())))
     notes_.insert(fmt::format("{} loses some of {}", bucket.hook->name(), bucket.name));
   Instruction plain = i;
   plain.code = Code::start;

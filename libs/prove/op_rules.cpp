@@ -126,8 +126,7 @@ void StageProof::compute(const Instruction& i) {
 }
 
 bool StageProof::matches(const Content& content, int value) const {
-  if (content.what != ContentKind::value || content.id != value || content.version != 0)
-    return false;
+  if (content.what != ContentKind::value || content.id != value) return false;
   return content.microbatch == microbatch_ ||
          graph_.value(value).source == Value::Source::parameter;
 }
@@ -219,7 +218,7 @@ void StageProof::forward(const Instruction& i) {
       continue;
     }
     Tensor& t = tensor(shared);
-    Content made{ContentKind::value, op.outputs[0], 0, microbatch_, 0, 0, table.out[0], 0, 0};
+    Content made{ContentKind::value, op.outputs[0], 0, microbatch_, 0, table.out[0], 0, 0};
     const Value& value = graph_.value(op.outputs[0]);
     mark_slice(i, value.dims, made);
     const Dtype dtype = program_.dtype_of(value.scalar, value.fp32_at_least);
@@ -242,7 +241,7 @@ void StageProof::write_output(const Instruction& i, std::size_t k, const OpTable
   const Value& value = graph_.value(id);
   const int index = i.outputs[k];
   const int steps = in_steps(i) && i.part() + 1 < i.parts() ? i.part() + 1 : 0;
-  Content made{ContentKind::value, id, 0, microbatch_, 0, 0, table.out[k], 0, 0};
+  Content made{ContentKind::value, id, 0, microbatch_, 0, table.out[k], 0, 0};
   mark_slice(i, value.dims, made);
   const bool own = made.slices > 1;
   if (i.part() > 0 && !own) {  // a later part adds to it in place
@@ -277,7 +276,7 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
                        saved.extra),
            index);
   Content made{
-      ContentKind::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps};
+      ContentKind::saved, i.op, static_cast<int>(k), microbatch_, 0, table.saved[k], 0, steps};
   mark_slice(i, saved.dims, made);
   if (sliced && made.slices == 1) {  // each slice saves a tensor of its own, even without the dim
     made.slices = i.slices;

@@ -88,7 +88,6 @@ std::string StageProof::text_of(const Content& content) const {
       break;
   }
   if (content.microbatch >= 0) text += fmt::format(" of microbatch {}", content.microbatch);
-  if (content.version > 0) text += " after the update";
   if (content.steps > 0) text += fmt::format(", {} ring steps of it", content.steps);
   if (content.slices > 1)
     text += fmt::format(", slice {} of {}", content.slice + 1, content.slices);

@@ -50,7 +50,6 @@ struct Content {
   int id = -1;          // index of a value of the graph; for `saved`, of an op
   int output = 0;       // for `saved`: index among the op's saved tensors
   int microbatch = -1;  // -1: it belongs to the step, as parameters do
-  int version = 0;      // for a parameter: 1 after this step's update, 0 before it
   TermSet terms = 0;    // for a gradient: the terms that are in it
   Layout place;
   // `shift`: in a ring, it is the shard of the `shift`-th rank before this one. `steps`: the number

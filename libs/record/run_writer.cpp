@@ -3,7 +3,6 @@
 #include "record/run_writer.h"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/core.h>
 #include <fmt/format.h>
 #include <hdf5.h>
@@ -15,7 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <ctime>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -205,8 +203,7 @@ void RunWriter::create(const RunInfo& info) const {
   out.set_attribute("/", "schema", std::string(run_schema));
   out.set_attribute("/", "status", name_of(status_), status_room);
   out.set_attribute("/", "reason", "", reason_room);
-  out.set_attribute("/", "created",
-                    fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))));
+  out.set_attribute("/", "created", now_text());
   out.set_attribute("/", "host", host_name());
   Json versions = Json::object();
   for (const auto& [name, version] : info.versions) versions[name] = version;

@@ -4,7 +4,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <system_error>
 
 #include "link.h"
 #include "meshwright/threads.h"
@@ -13,6 +15,7 @@ namespace mpi {
 
 Deaths::Deaths(const std::vector<std::pair<int, int>>& watched, std::function<void(int)> died)
     : stop_(eventfd(0, EFD_CLOEXEC)) {
+  if (stop_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   std::vector<pollfd> files;
   std::vector<int> numbers;
   for (const auto& [number, pid] : watched) {

@@ -23,7 +23,7 @@ class Device(ProgramCase):
         for use in plan["communication"]:
             self.assertNotIn("seconds", use)
         said = self.call("plan", script).stdout
-        self.assertIn("no time is predicted: it is to run on a GPU", said)
+        self.assertIn('no time is predicted: it is to run on devices of "cuda"', said)
         self.assertNotIn("tokens/s", said)
         self.assertNotIn("this machine", said)
         self.assertGreater(self.only("plan", script, "--cluster", "dgx-h100", "--nodes", "1", "--set",

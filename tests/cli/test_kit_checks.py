@@ -57,6 +57,8 @@ class KitChecks(ProgramCase):
         found("optimizer crosses", "update element by element", "two halves")
         self.assertIn("all ranks agree, beside dp(2)", "; ".join(failed["optimizer differs"]))
         found("reduction hook forgets", "what it loses, alone", "% of the sum", "of the mean of 16")
+        found("device twins", "its devices are found", "0 and 1 have the id one of two")
+        found("device unloadable", "its devices are found", "threw", "no such library")
         found("data source restless", "samples are a function of their number")
         books = failed["optimizer temporary"].keys() - {"memory of the update"}
         self.assertTrue(books)

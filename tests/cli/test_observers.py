@@ -80,7 +80,8 @@ class Observers(ProgramCase):
     def test_faults_name_the_plugin_and_the_step(self):
         for fault, words in (("throws", "On rank 1: observers[2]: the plugin \"shown\" threw while it looked at step 1: enough"),
                              ("ends", "after step 1 it ended the run, and its decides() says that it does not"),
-                             ("watches", "observers: one that watches tensors threw: seen enough (in the forward of "),
+                             ("watches", "shown (observers[2]) was shown a tensor of step 2, and threw: seen enough (in the forward of "),
+                             ("elsewhere", "after step 1 it gave a number on another rank than 0, where nobody records it"),
                              ("takes", "after step 1 it changed numbers of others"),
                              ("twice", 'after step 1 it gave a number named "shown", which is there already')):
             with self.subTest(fault):
@@ -103,6 +104,44 @@ class Observers(ProgramCase):
                 self.assertIn('"inside":"shown (observers[1]), called after step 1"', done.stdout)
                 with h5py.File(self.folder / "run.h5") as run:
                     self.assertEqual(list(run["steps"]["step"]), [0, 1])
+
+    def test_a_watcher_that_does_not_return_ends_the_run(self):
+        done = self.call("run", self.write(f'{HEAD}train {{ timeout = 4, observers = {{ kit.shown {{ fault = "watch-hangs" }} }} }}'),
+                         *PATH, "--json")
+        self.assertEqual((done.returncode, problems(self.lines(done))[0]), (1, "plugin.timeout"))
+        self.assertIn("On rank 0: shown (observers[1]), shown a tensor, has not returned within 4 s", done.stdout)
+
+    def test_one_that_is_made_wrongly_starts_no_run(self):
+        for fault, code, words in (("made-without-a-word", "run.exception", "an error without a message was thrown"),
+                                   ("watches-nothing", "plugin.fault", "watch() was given no watcher")):
+            with self.subTest(fault):
+                done = self.call("run", self.write(f'{HEAD}train {{ observers = {{ kit.shown {{ fault = "{fault}" }} }} }}'), *PATH, "--json")
+                self.assertNotEqual(done.returncode, 0)
+                error, *_ = [line for line in self.lines(done) if line["kind"] == "error"]
+                self.assertEqual(error["code"], code)
+                self.assertIn(words, error["message"])
+
+    def test_one_that_cannot_hear_of_a_failure_hides_none(self):
+        for fault, code, words in (("failed-throws", "plugin.fault", 'it threw "not now" in failed()'),
+                                   ("failed-hangs", "plugin.timeout", "it has not returned within 4 s of failed()")):
+            with self.subTest(fault):
+                done = self.call("run", self.write(f'{HEAD}train {{ timeout = 4, observers = {{ kit.shown {{ fault = "{fault}" }} }} }}'),
+                                 *PATH, "--json")
+                said = [line for line in self.lines(done) if line.get("kind") == "error"]
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("threw while it looked at step 1: enough", said[0]["message"])
+                self.assertIn(words, said[1]["message"])
+                self.assertEqual(said[1]["code"], code)
+
+    def test_the_command_line_adds_one(self):
+        plain = self.ran("")
+        for given in ("{}", "{ function() return { x = 1 } end }", "nil"):
+            with self.subTest(given):
+                log = self.folder / "run.h5"
+                seen = self.ran(f'log = "{log}", overwrite = true, observers = {given}', "--set", 'observers[+]=kit.shown{ "more" }')
+                self.assertEqual((seen["losses"], seen["plan_hash"]), (plain["losses"], plain["plan_hash"]))
+                with h5py.File(log) as run:
+                    self.assertEqual({"step", "more"} | ({"x"} if "x" in given else set()), set(run["series"]))
 
     def test_one_that_ends_the_process_fails_the_run(self):
         seen = 'log = "run.h5", observers = { kit.shown { fault = "exits" } }'

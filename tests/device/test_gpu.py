@@ -120,7 +120,7 @@ e.model = mw.llama { layers = 2, hidden = 8192, heads = 64, ffn = 32768, vocab =
         errors = [line for line in self.lines(done) if line["kind"] == "error"]
         self.assertEqual(len(errors), 1, done.stdout[-3000:] + done.stderr[-3000:])
         self.assertEqual(errors[0]["code"], "memory.machine")
-        self.assertRegex(errors[0]["message"], r"of one GPU need ")
+        self.assertRegex(errors[0]["message"], r"of one device need ")
 
 
 if __name__ == "__main__":

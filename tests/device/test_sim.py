@@ -46,6 +46,17 @@ class Sim(ProgramCase):
         self.refused(5, "sandbox.device device", "run", script, *SIM, "--sandbox")
         self.refused(2, "usage.value", "run", script, *SIM, "--sandbox", "--sandbox-device", "simm")
 
+    def test_a_sandbox_asks_for_each_device_by_name(self):
+        script = self.script(PLAN, 'mw.plugins("unsound") e.device = "twins"')
+        self.assertEqual(self.only("run", script, *SIM)["status"], "done")
+        self.refused(5, "sandbox.device device", "run", script, *SIM, "--sandbox")
+
+    def test_a_device_that_throws_is_named(self):
+        done = self.call("run", self.script(PLAN, 'mw.plugins("unsound") e.device = "unloadable"'), "--json", *SIM)
+        error = self.lines(done)[-1]
+        self.assertEqual((done.returncode, error["key"]), (5, "device"), done.stdout)
+        self.assertIn('the plugin "unloadable" threw while it loaded what its devices need: no such library', error["message"])
+
     def test_what_is_wrong_is_said_before_a_rank_starts(self):
         self.refused(5, "device.none device", "run", self.script(PLAN, 'mw.plugins("sim") e.device = "sim_none"'), *SIM)
         for name, near in (("simm", "sim"), ("cdua", "cuda"), ("cp", "cpu")):

@@ -294,9 +294,12 @@ MESSAGES = {
                      r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data|observers\[\d\]): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]",
                      r"On rank \d+: observers\[\d\]: \w+: after step \d+ it (ended the run, and .*|gave a number .*|changed numbers of others) \[.*\]",
-                     r"On rank \d+: observers: one that watches tensors threw: .* \[mend the observer\]"],
-    "plugin.timeout": [r"On rank \d: \w+ \(observers\[\d\]\), called (before the first|after) .*step.*, has not returned within \d+ s "
-                       r"\[mend it, or set a longer timeout .*\]"],
+                     r"On rank \d+: \w+ \(observers\[\d\]\) was shown a tensor of step \d+, and threw: .* \[mend the observer\]",
+                     r"On rank \d+: (observers\[\d\]: \w+: )?watch\(\) was given no watcher \[give it one that lives until .*\]",
+                     r"observers\[\d\]: \w+: it threw \".*\" in failed\(\), which tells it .* \[mend the observer; .*\]"],
+    "plugin.timeout": [r"On rank \d: \w+ \(observers\[\d\]\), (called (before the first|after) .*step.*|shown a tensor), has not returned "
+                       r"within \d+ s \[mend it, or set a longer timeout .*\]",
+                       r"observers\[\d\]: \w+: it has not returned within \d+ s of failed\(\), which tells it .* \[mend the observer; .*\]"],
     "plugin.writable": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )(anybody on this machine|the group \d+, which you are not in,) may write \S+ "
                         r"\(mode \d+\) \[look at the files there first, then: chmod [go]-w \S+\]"],
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],

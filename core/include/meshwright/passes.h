@@ -51,8 +51,9 @@ struct Pass {
   // hold, then how buckets are reduced, then how they are stored, then all others. Within one
   // order, they run as the script lists their strategies.
   enum Order : std::uint8_t { buckets, reductions, storage, instructions };
-  std::string name;                   // for messages: "bucket gradients"
-  std::function<void(Program&)> run;  // empty: the plan is refused
+  std::string name;  // for messages: "bucket gradients"
+  // The plan is refused if this, `finish` and `rearrange` are all empty.
+  std::function<void(Program&)> run;
   Order order = instructions;
   // The axis for which the pass is, if any. The plan is refused if the mesh lacks the axis, or, for
   // a pass of order `reductions` or `storage`, if no gradient is a sum over the axis.

@@ -71,8 +71,12 @@ Error::Error(Stage stage, std::string code, std::string key, std::string message
 
 Error::Error(Problem problem) : Error(std::vector<Problem>{std::move(problem)}) {}
 
-Error::Error(std::vector<Problem> problems)
-    : problems_(std::move(problems)), text_(text_of(problems_)) {}
+Error::Error(std::vector<Problem> problems) : problems_(std::move(problems)) {
+  if (problems_.empty())
+    problems_.push_back({Stage::run, "run.exception", "", "an error without a message was thrown",
+                         "throw mw::Error with at least one problem"});
+  text_ = text_of(problems_);
+}
 
 int Error::exit_code() const {
   const auto gravest = std::min_element(

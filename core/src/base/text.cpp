@@ -2,12 +2,14 @@
 // names made fit to print.
 #include "meshwright/engine/text.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <ctime>
 
 #include "meshwright/engine/mix.h"
 #include "meshwright/engine/synonyms.h"
@@ -123,6 +125,10 @@ std::string nearest_or_all(const std::string& word, const std::vector<std::strin
   const std::string more =
       shown == candidates.size() ? "" : fmt::format(", and {} more", candidates.size() - shown);
   return "there are: " + join({candidates.begin(), end}) + more;
+}
+
+std::string now_text() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 std::string format_number(double value) {

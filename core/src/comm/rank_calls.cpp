@@ -125,25 +125,32 @@ void RankCalls::ends(bool failed) {
   failed_ = failed;
 }
 
-void RankCalls::enters(std::string what, double seconds) {
+void RankCalls::enters(PluginCall call, const std::string& when) {
   const double now = seconds_now();
   const std::lock_guard guard(lock_);
-  inside_ = std::move(what);
-  limit_ = seconds;
+  inside_ = fmt::format("{}, {}", call.callee, when);
+  plugin_call_ = std::move(call);
   entered_ = now;
 }
 
 void RankCalls::leaves() {
   const std::lock_guard guard(lock_);
   inside_.clear();
+  plugin_call_ = {};
+}
+
+RankCalls::PluginCall RankCalls::plugin_call() const {
+  const std::lock_guard guard(lock_);
+  return plugin_call_;
 }
 
 std::string RankCalls::overdue() const {
   const double now = seconds_now();
   const std::lock_guard guard(lock_);
   // A rank that waits for other ranks does not hold them up.
-  if (ended_ || inside_.empty() || waits_ >= 0 || now <= entered_ + limit_) return "";
-  return fmt::format("{}, has not returned within {} s", inside_, format_number(limit_));
+  if (ended_ || inside_.empty() || waits_ >= 0 || now <= entered_ + plugin_call_.seconds) return "";
+  return fmt::format("{}, has not returned within {} s", inside_,
+                     format_number(plugin_call_.seconds));
 }
 
 bool RankCalls::ended() const {

@@ -9,9 +9,13 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
 
 namespace mw {
 namespace {
@@ -37,6 +41,11 @@ std::uint16_t intern(const std::string& name) {
     if (auto found = all.ids.find(name); found != all.ids.end()) return found->second;
   }
   std::unique_lock lock(all.mutex);
+  if (all.list.size() > std::numeric_limits<std::uint16_t>::max() && !all.ids.contains(name))
+    throw Error(Stage::plan, "dim.count", "",
+                fmt::format("{} would be a further name of a dim, and this process has {}",
+                            quote(name), all.list.size()),
+                "make models with fewer names of dims in one process");
   auto [place, fresh] = all.ids.emplace(name, static_cast<std::uint16_t>(all.list.size()));
   if (fresh) {
     all.list.push_back(name);

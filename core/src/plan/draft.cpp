@@ -229,7 +229,7 @@ void Draft::slice(Dim dim, int slices, std::function<bool(const Op&)> where, boo
 
 void Draft::add_pass(Pass pass) {
   const PluginPlace speaker{strategy_, place_};
-  if (!pass.run && !pass.rearrange) {
+  if (!pass.run && !pass.rearrange && !pass.finish) {
     refuse("pass.empty", "", fmt::format("the pass \"{}\" has nothing to run", readable(pass.name)),
            "give it a function of the program");
     return;
@@ -250,6 +250,12 @@ void Draft::add_pass(Pass pass) {
   if (pass.rearrange) {
     pass.rearrange = [speaker, run = std::move(pass.rearrange)](Program& program) {
       call_plugin(speaker, "rearranged a program", [&] { run(program); });
+    };
+  }
+  if (pass.finish) {
+    pass.finish = [speaker, run = std::move(pass.finish)](Program& program) {
+      call_plugin(speaker, "finished a program", [&] { run(program); });
+      guard_hooks(program, speaker);
     };
   }
   pass.strategy = strategy_;

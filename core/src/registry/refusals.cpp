@@ -96,10 +96,13 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
   };
   for (std::uint32_t other = 1; other <= static_cast<std::uint32_t>(last_kind); ++other) {
     if (known(static_cast<Kind>(other), name) == nullptr) continue;
+    const std::string others = names_of(*this, kind);
     throw say("option.value",
               fmt::format("{} is {}, not {}", name, with_article(noun_of(static_cast<Kind>(other))),
                           with_article(noun_of(kind))),
-              fmt::format("{}: {}", several(noun_of(kind)), names_of(*this, kind)));
+              fmt::format("{}{}", several(noun_of(kind)),
+                          others.empty() ? " come from plugins: mw.plugins(…), --plugin-path"
+                                         : ": " + others));
   }
   for (const LeftOutPlugin& one : left_out()) {
     if (one.name != name || one.kind != name_of(kind)) continue;

@@ -2,6 +2,8 @@
 #include "run/devices.h"
 
 #include <ATen/Context.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,11 +27,15 @@ auto asked(const Platform& platform, const char* did, Body&& body) {
   return call_plugin({platform.name(), "device"}, did, body, Stage::environment);
 }
 
+bool has_backend(at::DeviceType type) {
+  return c10::isValidDeviceType(type) && c10::impl::hasDeviceGuardImpl(type);
+}
+
 }  // namespace
 
 void check_devices(const Platform& platform) {
-  if (platform.type() == at::kCPU) return;
   const std::string name = quote(platform.name());
+  const bool on_cpu = asked(platform, "said its type", [&] { return platform.type(); }) == at::kCPU;
   try {
     platform.load();
   } catch (const Error& error) {
@@ -41,9 +47,15 @@ void check_devices(const Platform& platform) {
   } catch (...) {
     throw_named({platform.name(), "device"}, "loaded what its devices need", Stage::environment);
   }
+  if (!has_backend(platform.type()))
+    throw Error(Stage::environment, "device.build", "device",
+                fmt::format("device: {} computes on devices of the type {}, and libtorch has no "
+                            "backend for them here",
+                            name, c10::DeviceTypeName(platform.type(), /*lower_case=*/true)),
+                elsewhere);
   if (asked(platform, "counted its devices", [&] { return platform.count(); }) > 0) {
     // The fastest kernels of a GPU add numbers in an order that changes from run to run.
-    if (std::getenv("MESHWRIGHT_DETERMINISTIC") != nullptr)
+    if (!on_cpu && std::getenv("MESHWRIGHT_DETERMINISTIC") != nullptr)
       asked(platform, "made sums repeat", [&] { platform.make_sums_repeat(); });
     return;
   }

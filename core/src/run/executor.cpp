@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
@@ -61,12 +62,38 @@ StepOutcome Executor::evaluate(std::int64_t batch) {
 }
 
 void Executor::watch(Watcher* watcher) {
-  watchers_.push_back(watcher);
+  if (watcher == nullptr)
+    throw Error(Stage::run, "plugin.fault", "observers", "watch() was given no watcher",
+                "give it one that lives until unwatch(), or until the run ends");
+  const comm::RankCalls* const calls = comm::RankCalls::current();
+  watchers_.push_back(
+      {watcher, calls == nullptr ? comm::RankCalls::PluginCall{} : calls->plugin_call()});
   for (const auto& other : others_) other->watch(watcher);
 }
 
+// In a handler of what it threw.
+void Executor::throw_of_watcher(const Watching& one) const {
+  const std::string& observer = one.observer.callee;
+  const std::string shown = fmt::format("{} was shown a tensor of step {}",
+                                        observer.empty() ? "a watcher" : observer, step_);
+  try {
+    throw;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    if (observer.empty()) throw;
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems)
+      problem.message = fmt::format("{}, and threw: {}", shown, problem.message);
+    throw Error(std::move(problems));
+  } catch (...) {
+    throw Error(Stage::run, "plugin.fault", "observers",
+                fmt::format("{}, and threw: {}", shown, thrown_text()), "mend the observer");
+  }
+}
+
 void Executor::unwatch(Watcher* watcher) {
-  std::erase(watchers_, watcher);
+  std::erase_if(watchers_, [&](const Watching& one) { return one.watcher == watcher; });
   for (const auto& other : others_) other->unwatch(watcher);
 }
 

@@ -13,6 +13,7 @@
 
 #include "comm/step_clock.h"
 #include "meshwright/engine/program_facts.h"
+#include "meshwright/engine/rank_calls.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/run.h"
 #include "meshwright/world.h"
@@ -160,18 +161,21 @@ class Executor : public RankRun {
   void touch(const Lowered& l, const Microbatch& m);
   void load(const Lowered& l, Microbatch& m);
   void copy(const Lowered& l, Microbatch& m);
-  // Calls each watcher. A std::exception becomes an Error (run).
+  // A watcher, and the plugin's observer that brought it; no observer for the program's own.
+  struct Watching {
+    Watcher* watcher;
+    comm::RankCalls::PluginCall observer;
+  };
+  [[noreturn]] void throw_of_watcher(const Watching& one) const;
+  // Calls each watcher. What it throws becomes an Error that names the observer.
   template <class Call>
   void show(const Call& call) {
-    for (Watcher* watcher : watchers_) {
+    for (const Watching& one : watchers_) {
+      const comm::InPlugin inside(one.observer, "shown a tensor");
       try {
-        account_.runs() ? account_.watched([&] { call(*watcher); }) : call(*watcher);
-      } catch (const Error&) {
-        throw;
-      } catch (const std::exception& thrown) {
-        throw Error(Stage::run, "plugin.fault", "observers",
-                    std::string("observers: one that watches tensors threw: ") + thrown.what(),
-                    "mend the observer");
+        account_.runs() ? account_.watched([&] { call(*one.watcher); }) : call(*one.watcher);
+      } catch (...) {
+        throw_of_watcher(one);
       }
     }
   }
@@ -246,7 +250,7 @@ class Executor : public RankRun {
   LoweredCode updates_;  // updates that a step leaves to the next step's forward
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
-  std::vector<Watcher*> watchers_;
+  std::vector<Watching> watchers_;
   std::int64_t step_ = 0;
   double scale_ = 1;  // factor of the gradients: clipping over loss scale
   StepOutcome outcome_;

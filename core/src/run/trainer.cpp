@@ -100,8 +100,15 @@ class Run {
         true);
     return outcome_;
   } catch (const RankFailed& error) {
-    for (RunObserver* observer : observers_) observer->failed(error);
-    throw;
+    std::vector<Problem> problems = error.problems();
+    for (RunObserver* observer : observers_) {
+      try {
+        observer->failed(error);
+      } catch (const Error& own) {
+        problems.insert(problems.end(), own.problems().begin(), own.problems().end());
+      }
+    }
+    throw RankFailed(error.rank(), std::move(problems), error.places());
   }
 
  private:

@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "meshwright/engine/interrupt.h"
@@ -227,13 +231,13 @@ class GuardedObserver final : public RunObserver {
             speaker_, "said whether it decides", [&] { return inner_->decides(); },
             Stage::options)) {}
   void begin(RankRun& rank) override {
-    const Inside inside(*this, "called before the first step");
+    const comm::InPlugin inside(call(), "called before the first step");
     called(speaker_, "began to look on", [&] { inner_->begin(rank); });
   }
   void step(RankRun& rank, StepEnd& end) override {
     const bool last = end.last, stopped = end.stopped;
     const StepMetrics before = end.metrics;
-    const Inside inside(*this, fmt::format("called after step {}", end.step));
+    const comm::InPlugin inside(call(), fmt::format("called after step {}", end.step));
     called(speaker_, fmt::format("looked at step {}", end.step).c_str(),
            [&] { inner_->step(rank, end); });
     end.last = end.last || last;  // an observer cannot take back that the run ends
@@ -243,36 +247,59 @@ class GuardedObserver final : public RunObserver {
              "let decides() return true: the ranks then wait for rank 0's word");
     if (rank.rank() != 0 && end.last != last)
       refuse(end.step, "ended the run on another rank than 0", "set StepEnd::last on rank 0 alone");
+    if (rank.rank() != 0 && end.metrics.size() != before.size())
+      refuse(end.step, "gave a number on another rank than 0, where nobody records it",
+             "add to StepEnd::metrics on rank 0");
     check_metrics(end, before);
   }
   void finish(RankRun& rank) override {
-    const Inside inside(*this, "called after the last step");
+    const comm::InPlugin inside(call(), "called after the last step");
     called(speaker_, "ended", [&] { inner_->finish(rank); });
   }
   std::string name() const override { return inner_->name(); }
   bool decides() const override { return decides_; }
-  void failed(const RankFailed& error) override try {
-    inner_->failed(error);
-  } catch (...) {  // the run's own failure is what is reported
+  // The call runs in a thread of its own, which is left behind if it does not return in time.
+  void failed(const RankFailed& error) override {
+    struct Hearing {
+      std::mutex mutex;
+      std::condition_variable changed;
+      bool over = false;
+      std::string thrown;
+    };
+    const auto hearing = std::make_shared<Hearing>();
+    std::thread([inner = inner_, error, hearing] {
+      std::string thrown;
+      try {
+        inner->failed(error);
+      } catch (...) {
+        thrown = thrown_text();
+      }
+      const std::lock_guard lock(hearing->mutex);
+      hearing->over = true;
+      hearing->thrown = thrown;
+      hearing->changed.notify_all();
+    }).detach();
+    std::unique_lock lock(hearing->mutex);
+    const auto over = [&] { return hearing->over; };
+    if (!hearing->changed.wait_for(lock, std::chrono::duration<double>(timeout_), over))
+      refuse_hearing("plugin.timeout",
+                     fmt::format("has not returned within {} s of", format_number(timeout_)));
+    if (!hearing->thrown.empty())
+      refuse_hearing("plugin.fault", fmt::format("threw \"{}\" in", hearing->thrown));
   }
 
  private:
-  // While an object exists, the rank of this thread counts as calling the observer.
-  class Inside {
-   public:
-    Inside(const GuardedObserver& of, const std::string& when) : rank_(comm::RankCalls::current()) {
-      if (rank_ == nullptr) return;
-      rank_->enters(fmt::format("{} ({}), {}", of.name(), of.speaker_.place, when), of.timeout_);
-    }
-    ~Inside() {
-      if (rank_ != nullptr) rank_->leaves();
-    }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
+  comm::RankCalls::PluginCall call() const {
+    return {fmt::format("{} ({})", name(), speaker_.place), timeout_};
+  }
 
-   private:
-    comm::RankCalls* const rank_;
-  };
+  [[noreturn]] void refuse_hearing(const char* code, const std::string& what) const {
+    throw Error(attributed(speaker_, {Stage::run, code, "",
+                                      fmt::format("it {} failed(), which tells it that the run has "
+                                                  "failed",
+                                                  what),
+                                      "mend the observer; the run had failed before"}));
+  }
 
   [[noreturn]] void refuse(std::int64_t step, const std::string& what,
                            const std::string& hint) const {

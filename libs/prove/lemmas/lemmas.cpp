@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <tuple>
 #include <typeinfo>
 
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/optimizer.h"
@@ -299,10 +299,6 @@ const void* library_of(const void* address) {
   return dladdr(address, &there) != 0 ? there.dli_fbase : nullptr;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 void check_rules(const std::vector<Program>& stages, LemmaReport& report) {
   std::set<std::tuple<const void*, const void*, const void*>> seen;
   std::set<std::string> hooks;
@@ -344,7 +340,7 @@ bool is_built_in(const std::type_info& type) {
 
 LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
                          const LemmaOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = seconds_now();
   LemmaReport report;
   std::map<lemmas::Group, std::vector<Piece>> groups;
   std::map<int, bool> ops;  // by op: whether any lemma is of its backward
@@ -371,13 +367,13 @@ LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
     throw_if_stopped();
     checker.microbatches(op, backward);
   }
-  report.seconds = lemmas::seconds_since(begin);
+  report.seconds = seconds_now() - begin;
   return report;
 }
 
 LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<Lemma>& list,
                          LemmaOptions options) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = seconds_now();
   LemmaReport report;
   if (stages.empty()) return report;
   options.microbatches = stages.front().microbatches > 1;
@@ -385,7 +381,7 @@ LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<L
   for (const auto& [dim, order] : stages.front().token_permutation) options.permuted.push_back(dim);
   report = check_lemmas(*stages.front().graph, list, options);
   lemmas::check_rules(stages, report);
-  report.seconds = lemmas::seconds_since(begin);
+  report.seconds = seconds_now() - begin;
   return report;
 }
 

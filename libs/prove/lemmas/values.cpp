@@ -208,7 +208,7 @@ const at::Tensor& WholeOp::draw(int index, int depth) {
     if (values_.count(index) > 0) return values_.at(index);
   }
   if (value.source == Value::Source::op && is_made(value, how_, depth)) {
-    make(value.producer, depth + 1);
+    make(value.producer);
     return values_.at(index);
   }
   return values_[index] =
@@ -233,7 +233,7 @@ OpCase WholeOp::case_of(int index) {
   return c;
 }
 
-void WholeOp::make(int index, int) {
+void WholeOp::make(int index) {
   const Made made = lemmas::forward(case_of(index));
   const Op& op = graph_.ops()[static_cast<std::size_t>(index)];
   for (std::size_t k = 0; k < op.outputs.size(); ++k)

@@ -119,7 +119,7 @@ class WholeOp {
  private:
   const at::Tensor& draw(int value, int depth);
   at::Tensor draw_index(const Value& value);
-  void make(int op, int depth);
+  void make(int op);
   void find_rows(int value);
   std::vector<std::int64_t> shape_of(const Dims& dims) const;
 

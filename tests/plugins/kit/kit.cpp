@@ -223,29 +223,42 @@ class Shown final : public mw::RunObserver {
         .fallback(-1)
         .choice("fault",
                 {"none", "throws", "ends", "twice", "clears", "watches", "takes", "hangs",
-                 "hangs-alone", "exits"},
-                "what it does wrong after step 1")
+                 "hangs-alone", "exits", "watch-hangs", "watches-nothing", "elsewhere",
+                 "failed-throws", "failed-hangs", "made-without-a-word"},
+                "what it does wrong, after step 1 if a step is needed")
         .fallback("none");
   }
   explicit Shown(const mw::Values& values)
       : metric_(values.text("metric")),
         last_(values.integer("last")),
-        fault_(values.text("fault")) {}
+        fault_(values.text("fault")) {
+    if (fault_ == "made-without-a-word") throw mw::Error(std::vector<mw::Problem>{});
+  }
 
   void begin(mw::RankRun& rank) override {
-    if (rank.rank() == 0) rank.watch(&tensors_);
+    if (rank.rank() == 0) rank.watch(fault_ == "watches-nothing" ? nullptr : &tensors_);
+  }
+  void failed(const mw::RankFailed&) override {
+    if (fault_ == "failed-throws") throw std::runtime_error("not now");
+    while (fault_ == "failed-hangs") std::this_thread::sleep_for(std::chrono::seconds(1));
   }
   void finish(mw::RankRun& rank) override {
     if (rank.rank() == 0) rank.unwatch(&tensors_);
   }
   void step(mw::RankRun& rank, mw::StepEnd& end) override {
-    if (end.step == 1 && fault_ == "throws" && rank.rank() == 1) throw std::runtime_error("enough");
+    const bool throws = fault_ == "throws" || fault_ == "failed-throws" || fault_ == "failed-hangs";
+    if (end.step == 1 && throws && rank.rank() == 1) throw std::runtime_error("enough");
+    if (end.step == 1 && fault_ == "elsewhere" && rank.rank() == 1)
+      end.metrics.emplace_back("mine", 1.0);
     if (end.step == 1 && fault_ == "ends") end.last = true;
     if (end.step == 1 && fault_ == "exits" && rank.rank() == 1) std::exit(0);
     while (end.step == 1 && (fault_ == "hangs" || (fault_ == "hangs-alone" && rank.rank() == 1)))
       std::this_thread::sleep_for(std::chrono::seconds(1));
     if (fault_ == "clears") end.last = false;
-    tensors_.throws = end.step == 1 && fault_ == "watches";
+    if (rank.rank() == 0) {
+      tensors_.throws = end.step == 1 && fault_ == "watches";
+      tensors_.hangs = end.step == 1 && fault_ == "watch-hangs";
+    }
     if (end.report == nullptr) return;
     end.metrics.emplace_back(metric_, static_cast<double>(tensors_.number));
     if (end.step == 1 && fault_ == "takes") end.metrics.erase(end.metrics.begin());
@@ -260,10 +273,11 @@ class Shown final : public mw::RunObserver {
     void computed(const mw::Instruction&, int, int, const at::Tensor&) override {
       ++number;
       if (throws) throw std::runtime_error("seen enough");
+      while (hangs) std::this_thread::sleep_for(std::chrono::seconds(1));
     }
     void gradients(mw::RankRun&) override {}
     std::int64_t number = 0;
-    bool throws = false;
+    bool throws = false, hangs = false;
   };
   const std::string metric_;
   const std::int64_t last_;

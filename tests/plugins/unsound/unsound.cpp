@@ -14,6 +14,7 @@
 #include "meshwright/kernel.h"
 #include "meshwright/lr_schedule.h"
 #include "meshwright/optimizer.h"
+#include "meshwright/platform.h"
 #include "meshwright/plugin.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/schedule.h"
@@ -250,6 +251,21 @@ class Spread final : public mw::Strategy {
 // Says that its file was opened.
 [[maybe_unused]] const bool said = std::fputs("unsound was opened\n", stderr) >= 0;
 
+// Its devices cannot be told apart.
+class Twins final : public mw::Platform {
+ public:
+  at::DeviceType type() const override { return at::kCPU; }
+  int count() const override { return 2; }
+  std::string id(at::Device) const override { return "one of two"; }
+};
+
+// What it needs does not load.
+class Unloadable final : public mw::Platform {
+ public:
+  at::DeviceType type() const override { return at::kCPU; }
+  void load() const override { throw std::runtime_error("no such library"); }
+};
+
 }  // namespace
 
 MESHWRIGHT_PLUGIN("unsound", "1.0.0", "wrong alike everywhere",
@@ -266,4 +282,6 @@ MESHWRIGHT_PLUGIN("unsound", "1.0.0", "wrong alike everywhere",
                   mw::strategy<Spread>("spread", "batch over an axis"),
                   mw::op<HalfSquare>("half_square", "x², with half its derivative"),
                   mw::op<Round<Rounded>>("rounded", "to eighths, and does not say so"),
-                  mw::op<Round<DeclaredRounded>>("straight", "to eighths, straight through"))
+                  mw::op<Round<DeclaredRounded>>("straight", "to eighths, straight through"),
+                  mw::device<Twins>("twins", "two devices of one id"),
+                  mw::device<Unloadable>("unloadable", "a device whose library is missing"))

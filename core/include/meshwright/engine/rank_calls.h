@@ -30,10 +30,16 @@ class RankCalls {
   void done(std::int64_t call);   // the collective has ended
   void ends(bool failed);         // the rank has ended
 
-  // The rank begins a call of a plugin, which `what` names. The call may take `seconds`, not
+  // The rank begins a call of a plugin. `callee` names the plugin's object ("profiler
+  // (observers[1])"), and `when` the call ("called after step 3"). The call may take `seconds`, not
   // counting the time in which the rank waits for other ranks.
-  void enters(std::string what, double seconds);
+  struct PluginCall {
+    std::string callee;  // empty: none
+    double seconds = 0;
+  };
+  void enters(PluginCall call, const std::string& when);
   void leaves();  // the call has returned
+  PluginCall plugin_call() const;
   // A message that the plugin's call has not returned within its seconds; empty: it has time left.
   std::string overdue() const;
 
@@ -53,9 +59,28 @@ class RankCalls {
   std::int64_t last_ = -1, waits_ = -1;  // number of the last and the awaited collective; -1: none
   double since_ = 0;                     // seconds_now() when last_ ended or waits_ was begun
   RankPlace::Call last_call_;            // copy of last_, whose place in calls_ may be reused
-  std::string inside_;                   // the plugin's call that runs; empty: none
-  double limit_ = 0, entered_ = 0;       // the seconds that this call may take, and its start
+  PluginCall plugin_call_;               // the plugin's call that runs
+  std::string inside_;                   // that call in words; empty: none runs
+  double entered_ = 0;                   // seconds_now() when that call began
   bool ended_ = false, failed_ = false;
+};
+
+// While an object exists, the rank of this thread counts as calling a plugin. On other threads it
+// does nothing.
+class InPlugin {
+ public:
+  InPlugin(const RankCalls::PluginCall& call, const std::string& when)
+      : rank_(call.callee.empty() ? nullptr : RankCalls::current()) {
+    if (rank_ != nullptr) rank_->enters(call, when);
+  }
+  ~InPlugin() {
+    if (rank_ != nullptr) rank_->leaves();
+  }
+  InPlugin(const InPlugin&) = delete;
+  InPlugin& operator=(const InPlugin&) = delete;
+
+ private:
+  RankCalls* const rank_;
 };
 
 // The records of ranks that are threads of this process, and the places of these ranks when the

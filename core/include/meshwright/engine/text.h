@@ -30,6 +30,8 @@ std::string nearest_or_all(const std::string& word, const std::vector<std::strin
 std::string format_number(double value);
 // 1 -> "1 option", 3 -> "3 options".
 std::string plural(std::int64_t count, std::string_view noun);
+// The time now, of UTC: "2026-11-22T13:00:00Z".
+std::string now_text();
 // Columns that a terminal needs for `text`: code points of UTF-8, wide characters not considered.
 std::size_t display_width(std::string_view text);
 
