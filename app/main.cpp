@@ -304,9 +304,6 @@ int main(int argc, char** argv) {
   // The program that started this one may ignore SIGCHLD. The system would then keep no exit codes
   // of the processes that this program starts, and all of them would seem to have ended well.
   ::signal(SIGCHLD, SIG_DFL);
-  // A shell that starts a program in the background lets it ignore SIGINT, which would be heeded all
-  // the same from the moment on at which a script runs.
-  ::signal(SIGINT, SIG_DFL);
   // The program that started this one may also have blocked SIGINT and SIGTERM, which end a run
   // after its current step.
   sigset_t none;

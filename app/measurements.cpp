@@ -165,6 +165,8 @@ void Measurements::keep_places(const std::vector<RankPlace>& places) {
 void Measurements::stopped_diverging(const RankFailed& why) {
   diverged_ = "diverged: " + why.problems().front().message;
   log_.event(at_step_ - 1, why.rank(), "diverged", diverged_);
+  for (std::size_t k = 1; k < why.problems().size(); ++k)  // of observers that heard of it
+    log_.event(at_step_ - 1, why.rank(), "note", why.problems()[k].message);
 }
 
 void Measurements::add_metrics(std::int64_t step, const StepMetrics& metrics) {

@@ -51,7 +51,6 @@ void construct(const Registration& one, const Json& options,
       Stage::options);
 }
 
-// What is wrong with how an option is declared; empty: nothing.
 // Whether a script can write `NAME = value` or NAME { … } with it.
 bool is_name(const std::string& text) {
   static constexpr std::string_view words[] = {
@@ -64,16 +63,14 @@ bool is_name(const std::string& text) {
          std::find(std::begin(words), std::end(words), text) == std::end(words);
 }
 
-// The name of a thing. Scripts write some kinds as a text, in which "-" and "." may stand.
-std::string written(const Registration& one) {
-  std::string name = one.name;
-  if (one.kind == Kind::strategy || one.kind == Kind::observer ||
-      !constructor_of(one.kind, name).empty())
-    return name;
-  std::erase_if(name, [](char c) { return c == '-' || c == '.'; });
-  return name;
+// Whether scripts and --set can name a thing so: "zb-h1", "1f1b".
+bool is_word(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.');
+  });
 }
 
+// What is wrong with how an option is declared; empty: nothing.
 std::string badly_declared(const Option& option, const Options& all) {
   if (!is_name(option.name)) return "a script cannot write this name";
   if (option.name == "plugin" || option.name == "kind") return "entries have a key of this name";
@@ -133,7 +130,7 @@ class PluginTester {
   void declared(const Registration& one) {
     std::vector<std::string> bad;
     if (one.doc == nullptr || *one.doc == '\0') bad.emplace_back("it has no line about itself");
-    if (!is_name(written(one))) bad.emplace_back("a script cannot write its name");
+    if (!is_word(one.name)) bad.emplace_back("a script cannot write its name");
     for (const Option& option : one.options().list()) {
       const std::string why = badly_declared(option, one.options());
       if (!why.empty()) bad.push_back(fmt::format("{}: {}", option.name, why));

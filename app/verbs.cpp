@@ -551,6 +551,8 @@ class TrainVerb {
       if (!is_an_end(error)) throw;
       recorder_->drain();
       measured_->stopped_diverging(error);
+      for (std::size_t k = 1; k < error.problems().size(); ++k)
+        output_.warn(error.problems()[k].message);
       attempt_.failed(error.problems().front(), measured_->steps());
     }
     if (checkpoints() != nullptr) checkpoints()->complete();

@@ -1,7 +1,7 @@
 // The part of `meshwright chaos` that is inside a run: makes a rank throw, sleep, lose a call or
-// compute with a changed number, at a collective. It stands between the ranks and what connects
-// them, and hears of each step. The conductor (python/src/meshwright_chaos) lists it among the run's
-// observers, and tells it what to do by files of a folder.
+// compute with a changed number when it calls a collective. It stands between the ranks and what
+// connects them, and hears of each step. The conductor (python/src/meshwright_chaos) adds it to the
+// run's observers, and tells it what to do by files of a folder.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -41,10 +41,11 @@ namespace {
 
 constexpr std::chrono::milliseconds between_looks{10}, nap{20};
 
-// Looks for orders in the folder (order.json) every few milliseconds, in a thread of its own, and
-// notes there which one a rank has taken (taken.json) and from which files the run takes its tokens
-// (files.json). Rank 0 writes a line into the folder's pipe ("steps") when it begins ("start") and
-// after each step: its number and its loss, a hexadecimal one. One agent in a process.
+// Looks for orders in the folder (order.json) every few milliseconds, in a thread of its own.
+// Writes there which order a rank has carried out (taken.json) and from which files the run takes
+// its tokens (files.json). Rank 0 writes a line into the folder's pipe ("steps") when it begins
+// ("start") and after each step: the step's number and its loss in hexadecimal. A process has at
+// most one agent.
 class Agent final : public RunObserver {
  public:
   static Options options() {
@@ -59,22 +60,23 @@ class Agent final : public RunObserver {
   void begin(RankRun& rank) override;
   void step(RankRun& rank, StepEnd& end) override;
 
-  // What becomes of a call that a rank is about to make.
+  // What the agent decides about a call that a rank is about to make.
   struct Meeting {
-    bool lost = false;   // it is not to be made
-    double seconds = 0;  // after which a lost call's wait gives up
+    bool lost = false;   // the call is not made
+    double seconds = 0;  // time after which the wait for a lost call gives up
   };
-  // Called by the rank's thread, which may sleep here. `input`: what the rank puts in, which may be
-  // changed; undefined: nothing. Throws std::runtime_error if the rank is to fail.
+  // Carries out the rank's order, if there is one. Called by the rank's thread, which may sleep
+  // here. `input`: the call's input, which may be changed; undefined: none. Throws
+  // std::runtime_error if the rank is to fail.
   Meeting meets(int rank, const std::string& axis, Collective op, const at::Tensor& input);
 
  private:
   struct Order {
     std::int64_t id = 0;  // from 1, counted by the conductor
-    std::string fault;    // the name of its kind
+    std::string fault;    // "error", "delay", "slow", "lost", "nan" or "flip-gradient"
     int rank = 0;
-    double seconds = 0;      // how long it lasts: delay, slow, lost
-    std::uint64_t draw = 0;  // decides which element and which bit
+    double seconds = 0;      // duration of the faults delay, slow and lost
+    std::uint64_t draw = 0;  // random number that chooses the element or bit
   };
   void start();
   std::optional<Order> order_in_folder() const;
@@ -86,16 +88,16 @@ class Agent final : public RunObserver {
   const std::filesystem::path folder_;
   const std::vector<SourceFile> files_;
   int pipe_ = -1;
-  std::atomic<int> rank_ = -1;       // the rank that order_ is for; -1: there is none
+  std::atomic<int> rank_ = -1;       // the rank that order_ is for; -1: no order
   std::atomic<int> slow_rank_ = -1;  // the rank that is slow; -1: none
   std::atomic<double> slow_until_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Order> order_;
   std::int64_t last_ = 0;             // the last order that was taken
-  std::map<int, std::int64_t> next_;  // of each rank that is here, the number of its next step
+  std::map<int, std::int64_t> next_;  // by rank of this process: its next step
   bool over_ = false;
-  std::jthread looks_;  // last: it uses all of these
+  std::jthread looks_;  // the last member: its thread uses all others
 };
 
 void sleep_for(double seconds) {
@@ -111,7 +113,7 @@ RankPlace::Call call_of(const std::string& axis, Collective op) {
   return call;
 }
 
-// Whether the call is one at which such a fault can happen.
+// Whether a fault of this kind can happen at this call.
 bool fits(const std::string& fault, Collective op, const at::Tensor& input,
           const std::string& phase) {
   if (fault == "lost") return op != Collective::recv;
@@ -128,7 +130,7 @@ Json read_json(const std::filesystem::path& path) {
   return file ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
 }
 
-// Files of the folder are replaced as a whole, so nobody reads half of one.
+// Replaces a file of the folder as a whole, so that nobody reads half of it.
 void put_json(const std::filesystem::path& path, const Json& json) {
   if (const int failed = replace_whole(path, json.dump()); failed != 0)
     throw Error(Stage::run, "file.write", "",
@@ -136,7 +138,8 @@ void put_json(const std::filesystem::path& path, const Json& json) {
                             std::generic_category().message(failed)));
 }
 
-// By ops, as the tensor may lie on a device, on the rank's stream, before what sends it.
+// Flips a bit of a tensor by ops, as the tensor may lie on a device: they run on the rank's stream,
+// before the call that sends it.
 void flip_bit(const at::Tensor& tensor, std::uint64_t draw) {
   const at::Tensor bytes = tensor.view(-1).view(at::kByte);
   const std::uint64_t bit = draw % (8 * static_cast<std::uint64_t>(bytes.numel()));
@@ -148,14 +151,16 @@ void put_nan(const at::Tensor& tensor, std::uint64_t draw) {
   tensor.view(-1)[static_cast<std::int64_t>(element)] = std::nan("");
 }
 
-// Wakes the waits for calls that were lost when a rank of the source fails: nobody else does.
+// Wakes the waits for lost calls when a rank of the communicator source fails, as nothing else
+// does.
 struct AbortNote {
   std::mutex mutex;
   std::condition_variable changed;
   std::string message;  // empty: no rank has failed
 };
 
-// A call that was never made. To its rank a send looks done; all other calls come to no end.
+// The work of a call that was never made. To the rank a send looks complete; any other call never
+// completes.
 class LostWork final : public c10d::Work {
  public:
   LostWork(std::string what, bool sent, double seconds, std::shared_ptr<AbortNote> note)
@@ -316,8 +321,8 @@ void Agent::look() {
   }
 }
 
-// A line is shorter than what a pipe takes in one piece. Nobody reads it where the conductor has
-// died.
+// Writes a line to the conductor. A line is so short that a pipe takes it in one piece. If the
+// conductor has died, nobody reads it.
 void Agent::tell(const std::string& line) const {
   if (pipe_ >= 0) write_whole(pipe_, line.data(), line.size());
 }

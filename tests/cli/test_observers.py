@@ -111,7 +111,7 @@ class Observers(ProgramCase):
         self.assertEqual((done.returncode, problems(self.lines(done))[0]), (1, "plugin.timeout"))
         self.assertIn("On rank 0: shown (observers[1]), shown a tensor, has not returned within 4 s", done.stdout)
 
-    def test_one_that_is_made_wrongly_starts_no_run(self):
+    def test_one_that_begins_wrongly_is_told(self):
         for fault, code, words in (("made-without-a-word", "run.exception", "an error without a message was thrown"),
                                    ("watches-nothing", "plugin.fault", "watch() was given no watcher")):
             with self.subTest(fault):

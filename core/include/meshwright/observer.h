@@ -56,7 +56,8 @@ struct StepOutcome {
 class RankRun;
 
 // Sees the tensors of a rank while a step runs. Called in the rank's thread. A watcher may read the
-// tensors, but must not change them.
+// tensors, but must not change them. A call of a plugin's watcher must return within the
+// experiment's `timeout` seconds, as its observer's calls must.
 class Watcher {
  public:
   virtual ~Watcher() = default;
@@ -214,7 +215,8 @@ struct StepEnd {
   std::shared_ptr<const StepReport> report;
   std::optional<HeldOut> held_out = {};  // on rank 0, if there was an evaluation
   // On rank 0: metrics of the step, which the run file and other records keep beside the loss. An
-  // observer may add metrics with new names.
+  // observer may add metrics with new names. A plugin's observer that adds some on another rank
+  // fails the run.
   StepMetrics metrics = {};
   // Set by an observer whose work after this step is no part of any step's time.
   bool apart = false;
@@ -236,7 +238,8 @@ class RunObserver : public Registered {
   // Whether step() may set StepEnd::last on rank 0 alone. If so, all ranks wait for rank 0's value
   // before they call the next observer. The answer is the same on all ranks and never changes.
   virtual bool decides() const { return false; }
-  // Called once on every process if the run has failed, by train(), when no rank runs any more.
+  // Called once on every process if the run has failed, when no rank runs any more. A plugin's is
+  // called in a thread of its own, and left behind if it does not return within `timeout` seconds.
   virtual void failed(const RankFailed& /*error*/) {}
 };
 

@@ -54,7 +54,7 @@ class Platform : public Registered {
   // have a limited number of streams, so two calls may return the same one.
   virtual c10::Stream new_stream(at::Device device, bool urgent) const;
   // Makes ops add in a fixed order, or fail, so that runs repeat bit for bit. Called after load()
-  // if MESHWRIGHT_DETERMINISTIC is set.
+  // if MESHWRIGHT_DETERMINISTIC is set, unless type() is at::kCPU.
   virtual void make_sums_repeat() const;
   // The device files of the driver, which a run in a sandbox may open and control
   // (--sandbox-device). The run may also read the libraries that are loaded when the call returns,

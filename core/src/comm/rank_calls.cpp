@@ -112,7 +112,7 @@ void RankCalls::done(std::int64_t call) {
   const double now = seconds_now();
   const std::lock_guard guard(lock_);
   ++done_;
-  if (waits_ >= 0) entered_ += now - since_;  // waits do not count as time of the plugin's call
+  if (waits_ >= 0) inside_.looked = now;  // the call does not count the time of others
   waits_ = -1;
   last_ = call;
   if (call >= 0 && call + static_cast<std::int64_t>(kept) > begun_) last_call_ = at(call);
@@ -125,32 +125,34 @@ void RankCalls::ends(bool failed) {
   failed_ = failed;
 }
 
-void RankCalls::enters(PluginCall call, const std::string& when) {
-  const double now = seconds_now();
+RankCalls::Inside RankCalls::enters(PluginCall call, const std::string& when) {
+  Inside inside{std::move(call), "", 0, seconds_now()};
+  inside.text = fmt::format("{}, {}", inside.call.callee, when);
   const std::lock_guard guard(lock_);
-  inside_ = fmt::format("{}, {}", call.callee, when);
-  plugin_call_ = std::move(call);
-  entered_ = now;
+  return std::exchange(inside_, std::move(inside));
 }
 
-void RankCalls::leaves() {
+void RankCalls::leaves(Inside before) {
+  before.looked = seconds_now();
   const std::lock_guard guard(lock_);
-  inside_.clear();
-  plugin_call_ = {};
+  inside_ = std::move(before);
 }
 
 RankCalls::PluginCall RankCalls::plugin_call() const {
   const std::lock_guard guard(lock_);
-  return plugin_call_;
+  return inside_.call;
 }
 
-std::string RankCalls::overdue() const {
+std::string RankCalls::overdue() {
+  constexpr double longest_look = 1;
   const double now = seconds_now();
   const std::lock_guard guard(lock_);
   // A rank that waits for other ranks does not hold them up.
-  if (ended_ || inside_.empty() || waits_ >= 0 || now <= entered_ + plugin_call_.seconds) return "";
-  return fmt::format("{}, has not returned within {} s", inside_,
-                     format_number(plugin_call_.seconds));
+  if (waits_ < 0) inside_.spent += std::min(now - inside_.looked, longest_look);
+  inside_.looked = now;
+  if (ended_ || inside_.text.empty() || inside_.spent <= inside_.call.seconds) return "";
+  return fmt::format("{}, has not returned within {} s", inside_.text,
+                     format_number(inside_.call.seconds));
 }
 
 bool RankCalls::ended() const {
@@ -172,7 +174,7 @@ RankPlace RankCalls::place() const {
   if (waits_ >= 0 && waits_ + static_cast<std::int64_t>(kept) > begun_)
     place.waits = calls_[static_cast<std::size_t>(waits_) % kept];
   if (waits_ >= 0 || last_ >= 0) place.seconds = now - since_;
-  place.inside = inside_;
+  place.inside = inside_.text;
   return place;
 }
 

@@ -27,6 +27,11 @@ auto asked(const Platform& platform, const char* did, Body&& body) {
   return call_plugin({platform.name(), "device"}, did, body, Stage::environment);
 }
 
+std::string name_of(at::DeviceType type) {
+  return c10::isValidDeviceType(type) ? c10::DeviceTypeName(type, /*lower_case=*/true)
+                                      : fmt::format("number {}", static_cast<int>(type));
+}
+
 bool has_backend(at::DeviceType type) {
   return c10::isValidDeviceType(type) && c10::impl::hasDeviceGuardImpl(type);
 }
@@ -51,7 +56,7 @@ void check_devices(const Platform& platform) {
     throw Error(Stage::environment, "device.build", "device",
                 fmt::format("device: {} computes on devices of the type {}, and libtorch has no "
                             "backend for them here",
-                            name, c10::DeviceTypeName(platform.type(), /*lower_case=*/true)),
+                            name, name_of(platform.type())),
                 elsewhere);
   if (asked(platform, "counted its devices", [&] { return platform.count(); }) > 0) {
     // The fastest kernels of a GPU add numbers in an order that changes from run to run.
@@ -61,7 +66,7 @@ void check_devices(const Platform& platform) {
   }
   const std::string why = asked(platform, "said why it has no device",
                                 [&] { return platform.why_none(); }),
-                    needs = platform.needs();
+                    needs = asked(platform, "said what it needs", [&] { return platform.needs(); });
   throw Error(Stage::environment, "device.none", "device",
               fmt::format("device: this machine has 0 devices of {} that can be used{}{}", name,
                           why.empty() ? "" : ": ", why),
@@ -71,7 +76,8 @@ void check_devices(const Platform& platform) {
 Accelerators accelerators_of(const Platform& platform, int before, int here) {
   check_devices(platform);
   at::globalContext().lazyInitDevice(platform.type());
-  Accelerators there{platform.count(), std::numeric_limits<std::int64_t>::max()};
+  Accelerators there{asked(platform, "counted its devices", [&] { return platform.count(); }),
+                     std::numeric_limits<std::int64_t>::max()};
   // A device is opened when it is asked how much memory it has. So only the devices of this
   // process's own ranks are asked.
   for (int rank = 0; rank < std::min(here, there.count); ++rank) {

@@ -80,6 +80,10 @@ void Executor::throw_of_watcher(const Watching& one) const {
     throw;
   } catch (const Stopped&) {
     throw;
+  } catch (const Aborted&) {  // by another rank, for which the observer's collective waited
+    throw;
+  } catch (const WaitedInVain&) {
+    throw;
   } catch (const Error& error) {
     if (observer.empty()) throw;
     std::vector<Problem> problems = error.problems();

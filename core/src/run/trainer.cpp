@@ -106,6 +106,8 @@ class Run {
         observer->failed(error);
       } catch (const Error& own) {
         problems.insert(problems.end(), own.problems().begin(), own.problems().end());
+      } catch (const std::exception& own) {
+        problems.push_back(problem_of(own));
       }
     }
     throw RankFailed(error.rank(), std::move(problems), error.places());

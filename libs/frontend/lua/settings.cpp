@@ -184,7 +184,11 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       if (made.empty()) made = path;
     }
     if (step == one_more) {
-      if (at->is_object() && at->empty()) *at = Json::array();
+      if (at->is_object() && at->empty() && i > 0) *at = Json::array();
+      if (path.empty()) refuse("[+] stands behind the key of a list", "for example observers[+]=…");
+      if (last && setting.value.is_null())
+        refuse(fmt::format("{}[+] = nil would add nothing", path),
+               "give the entry that is to be added");
       if (!at->is_array())
         refuse(fmt::format("{} is {}, which is no list, and takes no further entry", path,
                            describe(*at)),
@@ -260,7 +264,9 @@ std::vector<std::string> changed_keys(const std::vector<Setting>& settings, cons
   };
   std::vector<std::string> keys;
   for (const Setting& setting : settings) {
-    const std::string key = join(steps_of(setting.key), ".");
+    std::vector<std::string> steps = steps_of(setting.key);
+    if (steps.back() == one_more) steps.pop_back();
+    const std::string key = join(steps, ".");
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     if (value_at(before, setting.key) != value_at(after, setting.key)) keys.push_back(key);
   }

@@ -17,6 +17,7 @@
 #include "meshwright/engine/op_cost.h"
 #include "meshwright/engine/rank_calls.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
@@ -267,23 +268,31 @@ class GuardedObserver final : public RunObserver {
       std::string thrown;
     };
     const auto hearing = std::make_shared<Hearing>();
-    std::thread([inner = inner_, error, hearing] {
+    std::jthread thread = start_thread([inner = inner_, error, hearing]() mutable {
       std::string thrown;
       try {
         inner->failed(error);
       } catch (...) {
         thrown = thrown_text();
       }
+      inner.reset();
       const std::lock_guard lock(hearing->mutex);
       hearing->over = true;
       hearing->thrown = thrown;
       hearing->changed.notify_all();
-    }).detach();
-    std::unique_lock lock(hearing->mutex);
-    const auto over = [&] { return hearing->over; };
-    if (!hearing->changed.wait_for(lock, std::chrono::duration<double>(timeout_), over))
+    });
+    bool over = false;
+    {
+      std::unique_lock lock(hearing->mutex);
+      over = hearing->changed.wait_for(lock, std::chrono::duration<double>(timeout_),
+                                       [&] { return hearing->over; });
+    }
+    if (!over) {
+      thread.detach();
       refuse_hearing("plugin.timeout",
                      fmt::format("has not returned within {} s of", format_number(timeout_)));
+    }
+    thread.join();
     if (!hearing->thrown.empty())
       refuse_hearing("plugin.fault", fmt::format("threw \"{}\" in", hearing->thrown));
   }

@@ -37,11 +37,19 @@ class RankCalls {
     std::string callee;  // empty: none
     double seconds = 0;
   };
-  void enters(PluginCall call, const std::string& when);
-  void leaves();  // the call has returned
+  struct Inside {
+    PluginCall call;
+    std::string text;   // the call in words; empty: none runs
+    double spent = 0;   // seconds of the call so far
+    double looked = 0;  // seconds_now() when `spent` was counted
+  };
+  Inside enters(PluginCall call, const std::string& when);  // returns what the call is made within
+  void leaves(Inside before);  // the call has returned, to the one that it was made within
   PluginCall plugin_call() const;
   // A message that the plugin's call has not returned within its seconds; empty: it has time left.
-  std::string overdue() const;
+  // To be called every second or more often: a longer time since the last call, in which the
+  // process may have been stopped, counts as a second.
+  std::string overdue();
 
   bool ended() const;
 
@@ -59,9 +67,7 @@ class RankCalls {
   std::int64_t last_ = -1, waits_ = -1;  // number of the last and the awaited collective; -1: none
   double since_ = 0;                     // seconds_now() when last_ ended or waits_ was begun
   RankPlace::Call last_call_;            // copy of last_, whose place in calls_ may be reused
-  PluginCall plugin_call_;               // the plugin's call that runs
-  std::string inside_;                   // that call in words; empty: none runs
-  double entered_ = 0;                   // seconds_now() when that call began
+  Inside inside_;                        // the plugin's call that runs
   bool ended_ = false, failed_ = false;
 };
 
@@ -71,16 +77,17 @@ class InPlugin {
  public:
   InPlugin(const RankCalls::PluginCall& call, const std::string& when)
       : rank_(call.callee.empty() ? nullptr : RankCalls::current()) {
-    if (rank_ != nullptr) rank_->enters(call, when);
+    if (rank_ != nullptr) before_ = rank_->enters(call, when);
   }
   ~InPlugin() {
-    if (rank_ != nullptr) rank_->leaves();
+    if (rank_ != nullptr) rank_->leaves(std::move(before_));
   }
   InPlugin(const InPlugin&) = delete;
   InPlugin& operator=(const InPlugin&) = delete;
 
  private:
   RankCalls* const rank_;
+  RankCalls::Inside before_;
 };
 
 // The records of ranks that are threads of this process, and the places of these ranks when the
