@@ -18,7 +18,8 @@ local function both(one, other)
   return all
 end
 
--- `changes.without` names a key that is taken out: { "stack", "host" }, { "cluster", "node", "latency" }.
+-- `changes.without` names a key that is taken out: { "stack", "host" }, or
+-- { "cluster", "node", "latency" }.
 local function machine(row, ranks, changes)
   local described = {
     cluster = mw.cluster(row.cluster, {

@@ -28,7 +28,7 @@ const char* name_of(RankPlace::State state) {
 namespace comm {
 namespace {
 
-thread_local RankCalls* own = nullptr;
+thread_local RankCalls* calls_of_thread = nullptr;
 
 // The most ranks of a table with one line per rank; with more, ranks at the same place share a
 // line.
@@ -80,11 +80,11 @@ std::string ranges_text(const std::vector<int>& ranks) {
 }  // namespace
 
 RankCalls* RankCalls::current() {
-  return own;
+  return calls_of_thread;
 }
 
 void RankCalls::take_thread() {
-  own = this;
+  calls_of_thread = this;
 }
 
 std::int64_t RankCalls::begun(const std::string& axis, const char* op, const Purpose& purpose) {

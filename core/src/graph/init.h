@@ -1,5 +1,5 @@
-// Initial weights. They depend on (seed, parameter name, global element index) alone, so that every
-// rank makes its slice of the same tensor in every mix.
+// Makes initial weights. They depend on (seed, parameter name, global element index) alone, so that
+// every rank makes its slice of the same tensor in every mix.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -131,7 +131,7 @@ int core_sweep_go(lua_State* lua) {
   push_json(lua, result.at("cells"));
   give_text(lua, result.value("text", ""), result.value("shows", false));
   if (result.value("ends", false))
-    throw Error(Stage::script, script_ends, "", "sweep:go was to list its cells, and has");
+    throw Error(Stage::script, "script.ends", "", "sweep:go was to list its cells, and has");
   return 1;
 }
 
