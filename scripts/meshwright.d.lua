@@ -791,6 +791,13 @@ function mw.constant(options) end
 ---@return meshwright.Schedule
 function mw.cosine(options) end
 
+---@class meshwright.plugin.chaos
+---@field folder string where the conductor writes orders, and reads what came of them
+
+---makes faults happen inside a run, for meshwright chaos
+---@overload fun(options?: meshwright.plugin.chaos): meshwright.Observer
+---@class meshwright.make.chaos
+
 ---@class meshwright.plugin.coshard
 ---@field dim string the dim that is computed in slices: "ffn", "heads", "seq", "vocab"
 ---@field [1]? string the same as dim
@@ -930,7 +937,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "coshard"|"cuda"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
+---@param ... "chaos"|"coshard"|"cuda"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -992,6 +999,7 @@ function mw.plugins(...) end
 ---@field note? string a sentence for the printed plan
 
 ---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
+---@overload fun(name: "chaos"): meshwright.make.chaos
 ---@overload fun(name: "coshard"): meshwright.make.coshard
 ---@overload fun(name: "cuda"): meshwright.make.cuda
 ---@overload fun(name: "dp"): meshwright.make.dp

@@ -1,5 +1,5 @@
-// Makes initial weights. They depend on (seed, parameter name, global element index) alone, so that
-// every rank makes its slice of the same tensor in every mix.
+// Makes the initial weights of parameters. They depend on (seed, parameter name, global element
+// index) alone, so that every rank makes its slice of the same tensor in every mix.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -42,8 +42,8 @@ std::vector<std::string> changed_keys(const std::vector<Setting>& settings, cons
 
 // Sets the key in `experiment`. "observers[+]" adds an entry at the end of a list. A named cluster
 // or stack that is changed lists the key in `changed`. Throws Error (options) if the path leads
-// through something that is no table or past the end of a list. Whether the key exists and the value
-// is right is checked later, by the options.
+// through something that is no table or past the end of a list. Whether the key exists and the
+// value is right is checked later, by the options.
 AppliedSetting apply_setting(const Setting& setting, Json& experiment);
 
 }  // namespace mw
