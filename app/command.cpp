@@ -65,9 +65,8 @@ void add_settings(CLI::App& command, Arguments& arguments) {
       .add_option(
           "--set", arguments.settings,
           "change a key of the experiment: steps=5, model.layers=2, plan[2].ways=4, or "
-          "observers[+]=… "
-          "for a further entry of a list; the value is a number, a word or a Lua expression; may "
-          "be repeated")
+          "observers[+]=… for a further entry of a list; the value is a number, a word or a Lua "
+          "expression; may be repeated")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
 }

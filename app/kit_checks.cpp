@@ -18,7 +18,6 @@
 #include "check/slopes.h"
 #include "check/verify.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/run.h"
 #include "meshwright/engine/text.h"
@@ -324,9 +323,7 @@ void check_observers(const Json& with, const Json& without, const ReadContext& c
   });
 }
 
-namespace {
-
-void check_devices_of(const Platform& platform, KitReport& report) {
+void check_platform(const Platform& platform, KitReport& report) {
   const char* const check = "its devices are found";
   platform.load();
   const int count = platform.count();
@@ -338,30 +335,15 @@ void check_devices_of(const Platform& platform, KitReport& report) {
   const int most = std::numeric_limits<at::DeviceIndex>::max();  // which libtorch can number
   for (int d = 0; d < std::min(count, most); ++d) {
     const at::Device device(platform.type(), static_cast<at::DeviceIndex>(d));
-    const std::string id = platform.id(device);
-    const auto [known, is_new] = device_of_id.emplace(id, d);
-    if (is_new && !id.empty()) continue;
-    if (id.empty()) {
-      report.failed(check, fmt::format("device {} has no id", d),
-                    "id() must tell a device from all others of all machines");
-      return;
-    }
-    report.failed(check, fmt::format("{} and {} have the id {}", known->second, d, known->first),
+    const auto [known, is_new] = device_of_id.emplace(platform.id(device), d);
+    if (is_new && !known->first.empty()) continue;
+    report.failed(check,
+                  is_new ? fmt::format("device {} has no id", d)
+                         : fmt::format("{} and {} have the id {}", known->second, d, known->first),
                   "id() must tell a device from all others of all machines");
     return;
   }
   report.ok(check, plural(count, "device"));
-}
-
-}  // namespace
-
-void check_platform(const Platform& platform, KitReport& report) {
-  try {
-    call_plugin({platform.name(), ""}, "was asked for its devices",
-                [&] { check_devices_of(platform, report); });
-  } catch (const Error& error) {
-    report.failed("its devices are found", error);
-  }
 }
 
 void check_device(const Json& there, const Json& on_cpu, const ReadContext& context,

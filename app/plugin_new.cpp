@@ -12,6 +12,7 @@
 #include "app/command.h"
 #include "common/files.h"
 #include "common/process.h"
+#include "lua/names.h"
 #include "lua/script.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/registry.h"
@@ -37,15 +38,11 @@ std::string camel(const std::string& name) {
 
 // A name must do as a variable of scripts, as a file's name and as part of a class's name.
 void check_new_name(const std::string& name) {
-  static const std::set<std::string> words = {
-      "and",      "break", "do",   "else",  "elseif", "end",   "false", "for",
-      "function", "goto",  "if",   "local", "in",     "not",   "nil",   "or",
-      "repeat",   "mw",    "then", "true",  "until",  "while", "return"};
   const auto may = [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   };
   if (!name.empty() && name.size() <= longest_name && name[0] >= 'a' && name[0] <= 'z' &&
-      std::all_of(name.begin(), name.end(), may) && !words.contains(name))
+      std::all_of(name.begin(), name.end(), may) && is_lua_name(name) && name != "mw")
     return;
   throw Error(
       Stage::script, "kit.name", "",

@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "app/app_host.h"
 #include "app/command.h"
 #include "app/kit_checks.h"
 #include "app/kit_sample.h"
+#include "lua/names.h"
 #include "lua/script.h"
 #include "meshwright/carrier.h"
 #include "meshwright/cluster.h"
@@ -51,18 +50,6 @@ void construct(const Registration& one, const Json& options,
       Stage::options);
 }
 
-// Whether a script can write `NAME = value` or NAME { … } with it.
-bool is_name(const std::string& text) {
-  static constexpr std::string_view words[] = {
-      "and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
-      "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
-      "repeat",   "return", "then", "true", "until",  "while"};
-  const auto good = [](unsigned char c) { return c < 0x80 && (std::isalnum(c) != 0 || c == '_'); };
-  return !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) == 0 &&
-         std::all_of(text.begin(), text.end(), good) &&
-         std::find(std::begin(words), std::end(words), text) == std::end(words);
-}
-
 // Whether scripts and --set can name a thing so: "zb-h1", "1f1b".
 bool is_word(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
@@ -72,7 +59,7 @@ bool is_word(const std::string& text) {
 
 // What is wrong with how an option is declared; empty: nothing.
 std::string badly_declared(const Option& option, const Options& all) {
-  if (!is_name(option.name)) return "a script cannot write this name";
+  if (!is_lua_name(option.name)) return "a script cannot write this name";
   if (option.name == "plugin" || option.name == "kind") return "entries have a key of this name";
   const auto same = [&](const Option& other) { return other.name == option.name; };
   if (std::count_if(all.list().begin(), all.list().end(), same) > 1) return "declared twice";
@@ -254,7 +241,9 @@ class PluginTester {
   // Checks that ranks compute on the device what they compute on CPUs, alone and in mixes.
   void computes_on(const Registration& one, const Json& on_cpu) {
     try {
-      check_platform(*make_by_default<Platform>(one), report_);
+      const auto platform = make_by_default<Platform>(one);
+      call_plugin({one.name, ""}, "was asked for its devices",
+                  [&] { check_platform(*platform, report_); });
     } catch (const Error& error) {
       report_.failed("its devices are found", error);
       return;

@@ -552,7 +552,7 @@ class TrainVerb {
       recorder_->drain();
       measured_->stopped_diverging(error);
       for (std::size_t k = 1; k < error.problems().size(); ++k)
-        output_.warn(error.problems()[k].message);
+        note(error.problems()[k].message, true);
       attempt_.failed(error.problems().front(), measured_->steps());
     }
     if (checkpoints() != nullptr) checkpoints()->complete();

@@ -38,21 +38,19 @@ local function spread(rows)
   return order
 end
 
--- The paths of the keys of a description: { "node", "latency" }.
-local function keys_of(description, within, found)
-  found = found or {}
-  for key, value in pairs(description) do
-    if type(key) == "string" and not (names[key] and #(within or {}) == 0) and key ~= "name" then
-      local path = { table.unpack(within or {}) }
-      path[#path + 1] = key
-      found[#found + 1] = path
-      local nested = type(value) == "table" and #value == 0 and #path == 1 and key ~= "ops"
-      if nested then
-        table.remove(found)
-        keys_of(value, path, found)
-      end
+-- The paths of the keys of a description, sorted: { "host" }, { "node", "latency" }. The table
+-- `ops` is one key.
+local function keys_of(description)
+  local found = {}
+  local function add(path, key, value)
+    if type(key) ~= "string" or key == "name" or #path == 0 and names[key] then return end
+    if #path == 0 and key ~= "ops" and type(value) == "table" and #value == 0 then
+      for inner, of_inner in pairs(value) do add({ key }, inner, of_inner) end
+    else
+      found[#found + 1] = #path == 0 and { key } or { path[1], key }
     end
   end
+  for key, value in pairs(description) do add({}, key, value) end
   table.sort(found, function(a, b) return table.concat(a, ".") < table.concat(b, ".") end)
   return found
 end

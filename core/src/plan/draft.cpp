@@ -241,23 +241,16 @@ void Draft::add_pass(Pass pass) {
            axes_there_are(mesh_, pass.axis));
     return;
   }
-  if (pass.run) {
-    pass.run = [speaker, run = std::move(pass.run)](Program& program) {
-      call_plugin(speaker, "edited a program", [&] { run(program); });
+  const auto guard = [&](std::function<void(Program&)>& edit, const char* did) {
+    if (!edit) return;
+    edit = [speaker, did, run = std::move(edit)](Program& program) {
+      call_plugin(speaker, did, [&] { run(program); });
       guard_hooks(program, speaker);
     };
-  }
-  if (pass.rearrange) {
-    pass.rearrange = [speaker, run = std::move(pass.rearrange)](Program& program) {
-      call_plugin(speaker, "rearranged a program", [&] { run(program); });
-    };
-  }
-  if (pass.finish) {
-    pass.finish = [speaker, run = std::move(pass.finish)](Program& program) {
-      call_plugin(speaker, "finished a program", [&] { run(program); });
-      guard_hooks(program, speaker);
-    };
-  }
+  };
+  guard(pass.run, "edited a program");
+  guard(pass.rearrange, "rearranged a program");
+  guard(pass.finish, "finished a program");
   pass.strategy = strategy_;
   pass.place = place_;
   passes_.push_back(std::move(pass));

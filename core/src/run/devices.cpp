@@ -40,7 +40,7 @@ bool has_backend(at::DeviceType type) {
 
 void check_devices(const Platform& platform) {
   const std::string name = quote(platform.name());
-  const bool on_cpu = asked(platform, "said its type", [&] { return platform.type(); }) == at::kCPU;
+  const at::DeviceType type = asked(platform, "said its type", [&] { return platform.type(); });
   try {
     platform.load();
   } catch (const Error& error) {
@@ -53,14 +53,14 @@ void check_devices(const Platform& platform) {
     throw_named({platform.name(), "device"}, "loaded what its devices need", Stage::environment);
   }
   if (asked(platform, "counted its devices", [&] { return platform.count(); }) > 0) {
-    if (!has_backend(platform.type()))
+    if (!has_backend(type))
       throw Error(Stage::environment, "device.build", "device",
                   fmt::format("device: {} computes on devices of the type {}, and libtorch has no "
                               "backend for them here",
-                              name, name_of(platform.type())),
+                              name, name_of(type)),
                   elsewhere);
     // The fastest kernels of a GPU add numbers in an order that changes from run to run.
-    if (!on_cpu && std::getenv("MESHWRIGHT_DETERMINISTIC") != nullptr)
+    if (type != at::kCPU && std::getenv("MESHWRIGHT_DETERMINISTIC") != nullptr)
       asked(platform, "made sums repeat", [&] { platform.make_sums_repeat(); });
     return;
   }

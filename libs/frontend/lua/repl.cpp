@@ -6,6 +6,7 @@
 
 #include "lua/chunks.h"
 #include "lua/guarded.h"
+#include "lua/names.h"
 #include "lua/state.h"
 #include "meshwright/engine/interrupt.h"
 
@@ -118,11 +119,6 @@ const Options* options_of(Script::State& state, const std::string& path) {
   return nullptr;
 }
 
-constexpr const char* keywords[] = {"and",   "break", "do",       "else", "elseif", "end",
-                                    "false", "for",   "function", "goto", "if",     "in",
-                                    "local", "nil",   "not",      "or",   "repeat", "return",
-                                    "then",  "true",  "until",    "while"};
-
 // Whether the table on top of the stack holds the value at `wanted`; `name` becomes its key.
 bool is_field(lua_State* lua, int wanted, std::string& name) {
   for (lua_pushnil(lua); lua_next(lua, -2) != 0; lua_pop(lua, 1)) {
@@ -192,7 +188,7 @@ Completion Script::complete(const std::string& before) {
     const std::string rest = before.substr(0, before.size() - path.size());
     if (const Options* options = options_of(*state_, taker_of(rest)))
       for (const Option& option : options->list()) offer(option.name);
-    for (const char* word : keywords)
+    for (const char* word : lua_keywords)
       if (!completion.word.empty()) offer(word);
   }
   if (push_path(lua, parts, parts.size() - 1)) {

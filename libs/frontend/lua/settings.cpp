@@ -184,8 +184,8 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       if (made.empty()) made = path;
     }
     if (step == one_more) {
-      if (at->is_object() && at->empty() && i > 0) *at = Json::array();
       if (path.empty()) refuse("[+] stands behind the key of a list", "for example observers[+]=…");
+      if (at->is_object() && at->empty()) *at = Json::array();
       if (last && setting.value.is_null())
         refuse(fmt::format("{}[+] = nil would add nothing", path),
                "give the entry that is to be added");
