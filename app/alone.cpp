@@ -224,7 +224,7 @@ AloneTimes::AloneTimes(std::vector<const Plan*> plans) : plans_(std::move(plans)
 
 AloneTimes::~AloneTimes() = default;
 
-// The same list in every process, as all ranks meet once for each product.
+// Every process must find equal products in one order: all ranks meet once for each product.
 void AloneTimes::find_products(const Plan& plan) {
   const auto known = [&](const ProductName& name) {
     return std::any_of(products_.begin(), products_.end(),

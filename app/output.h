@@ -1,5 +1,5 @@
 // What the program says, and where: results and people's text on stdout, diagnostics on stderr.
-// With --json, stdout carries one JSON object a line and everything else goes to stderr.
+// If --json is given, stdout carries one JSON object a line and everything else goes to stderr.
 #pragma once
 
 #include <set>

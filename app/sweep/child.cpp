@@ -93,7 +93,7 @@ std::int64_t kills_for_memory() {
     const std::int64_t kills = kills_in(of.folder, file, "oom_kill");
     if (kills >= 0) return kills;
   }
-  // of the whole machine, as no group is to be seen
+  // No control group can be seen: count the kills of the whole machine.
   return kills_in("/proc", "vmstat", "oom_kill");
 }
 

@@ -14,7 +14,7 @@
 
 namespace mw {
 
-// Which cell this process was started for.
+// The cell that this process was started for.
 struct CellOrder {
   std::string sweep, name, hash, folder;
   bool traces = true;  // traces steps, if the script does not say which

@@ -55,7 +55,7 @@ struct TensorDifference {
   double ratio() const { return ratio_of(error, bound); }
 };
 
-// Which of the two runs also differs from one rank in fp64.
+// The run of the two that also differs from one rank in fp64.
 enum class Suspect : std::uint8_t { neither, a, b, both };
 
 struct ComparedScalar {

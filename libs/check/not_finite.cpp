@@ -36,7 +36,7 @@ class FirstNotFinite : public Watcher {
         Stage::run, "run.not-finite", "", what_ + where,
         "a lower learning rate, clip, or a look at the data; on_nan = \"continue\" trains on");
   }
-  // The same step gave a finite result this time, so the machine has erred once.
+  // Fails the run because the repeated step gave a finite result: the machine has erred once.
   [[noreturn]] void fail_once() const {
     throw Error(Stage::run, "run.not-finite-once", "",
                 what_ + "; computed again, all its tensors are finite",

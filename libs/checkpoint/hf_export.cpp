@@ -48,7 +48,7 @@ bool was_exported_by(const std::string& hash, const fs::path& weights) {
   }
 }
 
-// Which files that an export writes are in a folder.
+// What a folder has of the files that an export writes.
 struct Exported {
   bool any = false;
   bool own = false;  // there are weights, and this experiment has exported all of them

@@ -17,8 +17,8 @@ struct Flops {
   // By the field's convention (Narayanan et al. 2021, appendix; PaLM, appendix B): every op of the
   // whole model once forward and once backward, attention scores in full, elementwise work not.
   double model = 0;
-  // The same convention over what the ranks run: work that several ranks repeat counts for each of
-  // them, recomputed work counts again. Equal to `model` if nothing is repeated.
+  // The operations that the ranks run, by the convention of `model`: work that several ranks repeat
+  // counts for each of them, recomputed work counts again. Equal to `model` if nothing is repeated.
   double hardware = 0;
 };
 

@@ -1,5 +1,5 @@
-// Which runs a FILE of the command line means: a run file, the folder of a run, of a sweep, or any
-// folder of these.
+// Finds the runs that a FILE of the command line means: it names a run file, the folder of a run or
+// of a sweep, or any folder with such files and folders.
 #pragma once
 
 #include <filesystem>

@@ -76,7 +76,7 @@ class RunWriter {
   // replaced once the new one is complete. Throws Error (run).
   RunWriter(const std::filesystem::path& path, const RunInfo& info)
       : RunWriter(path, info, Interval{}) {}
-  // With `earlier` (record/run_reader.h), the file has the rows of `earlier` from its beginning: a
+  // If `earlier` is given (record/run_reader.h), the file begins with the rows of `earlier`: a
   // process that is killed while it copies them leaves the existing run file as it was.
   RunWriter(const std::filesystem::path& path, const RunInfo& info, Interval interval,
             const EarlierRows* earlier = nullptr);
@@ -85,7 +85,7 @@ class RunWriter {
   RunWriter(const RunWriter&) = delete;
   RunWriter& operator=(const RunWriter&) = delete;
 
-  // These only buffer. The file gets a table's rows in the order they were added.
+  // Each add() only buffers its row. The file gets a table's rows in the order they were added.
   void add(const StepRow& row);
   void add(const CommunicationRow& row);
   void add(const WorkRow& row);

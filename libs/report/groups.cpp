@@ -548,7 +548,7 @@ Json ReportGroups::answer_json(bool numbers) const {
 ReportGroups group_cells(const ReportRuns& runs) {
   ReportGroups found;
   put_together(found, runs);
-  // The same choice of the baseline as in a sweep's own table.
+  // A sweep's own table chooses its baseline in this order too.
   std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
   if (baseline.empty() && !runs.name.empty() && !found.groups.empty())
     baseline = found.groups.front().name;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t most_classes = 6;  // most columns of the text
 
-// Which tensors of the parameter's bucket are sharded, and over which axis; empty: none.
+// Names the tensors of the parameter's bucket that are sharded, and their axis; empty: none are.
 std::string sharded(const Program& program, std::size_t parameter) {
   for (const Bucket& bucket : program.buckets) {
     const auto& all = bucket.parameters;

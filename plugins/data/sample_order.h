@@ -1,4 +1,5 @@
-// Which tokens of a source a sample has: those in sequence, or a window of a shuffled order.
+// Chooses the tokens of a source that a sample has: consecutive tokens, or a window of a shuffled
+// order.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ struct ShardedStorage {
   // Gradients in shards are reduced when the stage turns to another chunk of the model, not in
   // every microbatch.
   bool by_chunk = false;
-  // Which state of every bucket, sharded or not, lies in host memory (Ren et al. 2021,
+  // The state of every bucket, sharded or not, that lies in host memory (Ren et al. 2021,
   // "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
   bool update_on_device = false;  // offloaded state is updated on the device, not in host memory

@@ -9,11 +9,11 @@
 
 namespace mw {
 
-// Which tensors of a bucket are sharded over the ranks. Each value includes those before it:
-// `gradients` also shards the optimizer state.
+// The tensors of a bucket that are sharded over the ranks. Each value includes the values before
+// it: `gradients` also shards the optimizer state.
 enum class ShardedState : std::uint8_t { nothing, optimizer, gradients, parameters };
 
-// Which tensors of a bucket lie in host memory. `optimizer`: the optimizer state. `parameters`:
+// The tensors of a bucket that lie in host memory. `optimizer`: the optimizer state. `parameters`:
 // also the rank's shard of the parameters, which must be sharded.
 enum class Offload : std::uint8_t { nothing, optimizer, parameters };
 
@@ -69,7 +69,7 @@ struct Bucket {
   bool gather_overlaps_forward = false;
   // The hook that sums the gradients over the ranks (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
-  // Those of `reduce_atoms` over which the flat tensors are sharded, in equal parts, with zeros
+  // The part of `reduce_atoms` over which the flat tensors are sharded, in equal parts, with zeros
   // after the last parameter. The planner gathers whole parameters after the update. A pass that
   // shards parameters must gather them before each use (begin_gather), and a pass that shards
   // gradients must reduce them (begin_reduction).

@@ -152,7 +152,7 @@ std::size_t earliest(const Program& program, const std::vector<Instruction>& cod
 // all) and with which it may swap, as far as possible. Returns its new index.
 std::size_t moved(const Program& program, std::vector<Instruction>& code, std::size_t from,
                   std::size_t to, const std::function<bool(const Instruction&)>& over = {});
-// Which of two sets of instructions order_before() moves.
+// The set of instructions that order_before() moves, of the two that it is given.
 enum class Moves : std::uint8_t {
   first,  // the first set moves up, with the instructions on which it depends
   then,   // the second set moves down, with the instructions that depend on it

@@ -1,4 +1,4 @@
-// Which virtual stage computes each op, and what crosses from one to another.
+// Finds the virtual stage that computes each op, and the values that cross from stage to stage.
 #pragma once
 
 #include <map>

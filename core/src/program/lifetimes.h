@@ -1,4 +1,4 @@
-// Which instruction uses a slot last: what may be overwritten in place, and what may be released.
+// Finds the last use of each slot: after it, a slot may be overwritten in place or released.
 #pragma once
 
 #include <utility>

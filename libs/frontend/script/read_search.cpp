@@ -106,7 +106,7 @@ void read_choices(const Values& values, const ReadContext& context, SearchReques
     request.offload.push_back({without_hidden(one), read_offload(one, reach, problems)});
 }
 
-// The same model with another number of layers, where it has an option of that name.
+// Makes the search's model with another number of layers; null if its table gives no such number.
 std::function<std::shared_ptr<const Model>(std::int64_t)> layered(const Json& base,
                                                                   const ReadContext& context) {
   if (!base.contains("model") || !base["model"].is_object() || !base["model"].contains("layers") ||

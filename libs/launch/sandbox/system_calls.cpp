@@ -164,7 +164,8 @@ void bound_shared_memory(Filter& filter, bool may_fork) {
 void bound_ioctl(Filter& filter) {
   filter.for_call(SYS_ioctl, [&] {
     filter.load(argument_at(1));
-    // These put characters into a terminal as if they had been typed, for the shell to read next.
+    // Refuses the ioctls that put characters into a terminal as if a user had typed them, for the
+    // shell to read next.
     for (const unsigned typed : {TIOCSTI, TIOCLINUX}) {
       filter.unless(BPF_JEQ, typed);
       filter.answer_error(EPERM);

@@ -8,8 +8,8 @@
 // - cut: run on the shards that the prover's tables say (prove/tables.h), each output and each
 //   gradient is the shard of the whole one, or the shares add up to it; dims that need not be even
 //   are cut unevenly; a dim that follows another one is cut with it or whole, as in the plan;
-//   tokens are permuted where the plan permutes them; also for rows of experts, and for operands
-//   that are sums over ranks (additive, linear);
+//   tokens are permuted where the plan permutes them; the check also takes rows of experts, and
+//   operands of which each rank has a partial sum (additive, linear);
 // - ring: results after all ring steps on each rank, and gradients of operands that go round;
 // - adjoint: backward is the derivative of forward, by differences;
 // - contract: gradients are right when written, added, in place, over saved inputs, when only one

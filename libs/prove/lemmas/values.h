@@ -28,7 +28,7 @@ struct SmallAxis {
   bool ring = false;  // shards of `follow` go round the ranks of the axis
 };
 
-// Which dims are made small. An op's own numbers (how many choices a token has) have to fit its
+// How a lemma makes dims small. An op's own numbers (how many choices a token has) have to fit its
 // dims, and nobody but its author knows which. So an op that refuses one way is tried in the next.
 enum class Shrink : std::uint8_t {
   all,   // makes all dims small that are not already

@@ -11,9 +11,9 @@ namespace mw::kernel {
 // Tensors in this header are (batch, tokens, heads, width), with as many heads in k and v as in q;
 // values may have another width than queries and keys.
 
-// Which keys a query sees. `all`: every query sees every key. `same`: queries and keys are the same
-// tokens, and no query sees a later token. `band`: the i-th query sees the j-th key where j - i >=
-// diagonal; each query sees at least one key.
+// The rule by which a query sees keys. `all`: every query sees every key. `same`: queries and keys
+// are the same tokens, and no query sees a later token. `band`: the i-th query sees the j-th key
+// where j - i >= diagonal; each query sees at least one key.
 struct Sight {
   enum class Kind : std::uint8_t { all, same, band };
   Kind kind = Kind::all;

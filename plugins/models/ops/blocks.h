@@ -1,4 +1,4 @@
-// Which of a rank's queries see which keys, cut into blocks that a fused kernel takes.
+// Cuts the pairs of a rank's queries and the keys that they see into blocks for a fused kernel.
 #pragma once
 
 #include <vector>

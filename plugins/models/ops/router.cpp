@@ -95,8 +95,8 @@ class Route final : public OpType {
   const RouterOptions options_;
 };
 
-// Which choices a limited capacity admits: of each sequence, an expert takes the first choices in
-// order of position, then the second ones, and so on, until it is full (Lepikhin et al.
+// Finds the choices that a limited capacity admits: of each sequence, an expert takes the first
+// choices in order of position, then the second ones, and so on, until it is full (Lepikhin et al.
 // 2021, "GShard", algorithm 1).
 class Admit final : public OpType {
  public:

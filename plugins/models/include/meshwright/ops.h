@@ -31,8 +31,8 @@ OpTypePtr layer_norm(double eps);
 // positions. Needs positions whole.
 OpTypePtr add_positions();
 
-// Which elements of a head turn together: i and i + width / 2, as Hugging Face's Llama lays them
-// out, or 2 i and 2 i + 1, as the paper [Su et al. 2021] and DeepSeek's checkpoints do.
+// The pairs of a head's elements that turn together: i and i + width / 2, as Hugging Face's Llama
+// lays them out, or 2 i and 2 i + 1, as the paper [Su et al. 2021] and DeepSeek's checkpoints do.
 enum class RopePairs : std::uint8_t { halves, neighbours };
 // inputs: positions (seq, index) -> cos, sin, each (seq, head_dim), such that a head is rotated by
 // x * cos + swap(x) * sin, where swap exchanges the two of a pair; sin carries the sign.
