@@ -18,6 +18,8 @@
 #include "app/verbs.h"
 #include "app/what_if.h"
 #include "common/files.h"
+#include "draw/listing.h"
+#include "draw/placements.h"
 #include "lua/script.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/plugin_call.h"
@@ -28,8 +30,6 @@
 #include "meshwright/options.h"
 #include "record/run_result.h"
 #include "record/run_set.h"
-#include "report/listing.h"
-#include "report/placements.h"
 
 namespace mw {
 
@@ -164,6 +164,10 @@ std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
   std::vector<std::string> names;
   for (const ResultField& field : mw::result_fields(kind)) names.emplace_back(field.name);
   return names;
+}
+
+void AppHost::show(const std::string& text) {
+  output_.text(text);
 }
 
 // For the command sweep: throws if the first training comes before any mw.sweep, as the script may

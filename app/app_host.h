@@ -10,11 +10,11 @@
 #include "app/chrome_trace.h"
 #include "app/output.h"
 #include "app/sweep/sweep.h"
+#include "draw/braids.h"
 #include "launch/restarts.h"
 #include "lua/host.h"
 #include "lua/script.h"
 #include "meshwright/engine/processes.h"
-#include "report/braids.h"
 #include "script/read_experiment.h"
 
 namespace mw {

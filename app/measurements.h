@@ -9,12 +9,12 @@
 #include "app/experts.h"
 #include "app/run_events.h"
 #include "app/run_log.h"
-#include "check/run_check.h"
 #include "common/parting.h"
 #include "common/run_timing.h"
 #include "launch/restarts.h"
 #include "meshwright/engine/run.h"
 #include "meshwright/world.h"
+#include "observers/run_check.h"
 #include "predict/prediction.h"
 #include "record/run_facts.h"
 

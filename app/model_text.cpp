@@ -8,11 +8,11 @@
 #include <set>
 
 #include "app/texts.h"
+#include "draw/placements.h"
 #include "lua/settings.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/model.h"
-#include "report/placements.h"
 
 namespace mw {
 

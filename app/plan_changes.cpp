@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "app/verbs.h"
+#include "draw/listing.h"
 #include "meshwright/engine/text.h"
 #include "predict/machine.h"
 #include "predict/prediction.h"
 #include "prove/proved.h"
-#include "report/listing.h"
 #include "script/priced_for.h"
 
 namespace mw {

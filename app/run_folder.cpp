@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "app/output.h"
+#include "common/files.h"
 #include "lua/script.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "app/alone.h"
-#include "check/held_out.h"
-#include "check/not_finite.h"
-#include "check/replicas.h"
-#include "check/run_check.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/run_checkpoints.h"
 #include "meshwright/engine/run.h"
+#include "observers/held_out.h"
+#include "observers/not_finite.h"
+#include "observers/replicas.h"
+#include "observers/run_check.h"
 #include "script/experiment.h"
 
 namespace mw {

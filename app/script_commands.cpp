@@ -18,14 +18,14 @@
 #include "app/what_if.h"
 #include "common/files.h"
 #include "common/process.h"
+#include "draw/page.h"
+#include "draw/plan_page.h"
+#include "draw/search_page.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "predict/calibration.h"
-#include "report/page.h"
-#include "report/plan_page.h"
-#include "report/search_page.h"
 #include "transport/launched.h"
 
 namespace mw {

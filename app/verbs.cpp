@@ -23,6 +23,7 @@
 #include "app/stuck_end.h"
 #include "app/trace_process.h"
 #include "checkpoint/hf_export.h"
+#include "draw/plan_page.h"
 #include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
@@ -38,7 +39,6 @@
 #include "predict/recompute_gain.h"
 #include "predict/shared_cores.h"
 #include "record/log_claim.h"
-#include "report/plan_page.h"
 #include "script/identity.h"
 #include "script/priced_for.h"
 

@@ -12,9 +12,9 @@ parse_preset() {
     esac
   done
   case $preset in
-    release | dev | asan | tsan | fuzz | cuda) ;;
+    release | dev | asan | tsan | fuzz | cuda | without) ;;
     *)
-      say "there is no preset '$preset'; presets: release, dev, asan, tsan, fuzz, cuda"
+      say "there is no preset '$preset'; presets: release, dev, asan, tsan, fuzz, cuda, without"
       exit "$exit_usage"
       ;;
   esac

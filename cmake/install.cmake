@@ -52,7 +52,7 @@ endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/kit/templates" DESTINATION share/meshwright)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/reference" DESTINATION share/meshwright
         PATTERN "*.py" EXCLUDE)
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/libs/report/page" DESTINATION share/meshwright)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/libs/draw/page" DESTINATION share/meshwright)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/bench/train" DESTINATION share/meshwright/bench
         PATTERN "__pycache__" EXCLUDE)
 file(GLOB python_packages "${PROJECT_SOURCE_DIR}/python/src/meshwright_*")  # those that it starts

@@ -120,7 +120,8 @@ meshwright_add_library(launch LINK common transport)
 meshwright_add_library(prove)
 meshwright_add_library(predict LINK common)
 meshwright_add_library(search LINK common predict)
-meshwright_add_library(check LINK common prove)
+meshwright_add_library(observers LINK common)
+meshwright_add_library(check LINK common observers prove)
 meshwright_add_library(checkpoint LINK common)
 find_path(MESHWRIGHT_XXHASH xxhash.h REQUIRED)
 target_include_directories(meshwright_checkpoint SYSTEM PRIVATE "${MESHWRIGHT_XXHASH}")
@@ -129,8 +130,9 @@ meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRI
 set(measured_times _ZN2mw14measured_timesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorIiSaIiEE)
 target_link_options(meshwright_record INTERFACE
   "LINKER:-u,${measured_times}" "LINKER:--export-dynamic-symbol=${measured_times}")
-meshwright_add_library(report LINK common predict record)
-meshwright_add_library(frontend LINK checkpoint common predict search report WITH PkgConfig::lua)
+meshwright_add_library(draw LINK common predict record)
+meshwright_add_library(report LINK common draw predict record)
+meshwright_add_library(frontend LINK checkpoint common draw predict search WITH PkgConfig::lua)
 
 # Links the core, the ops and what carries messages between processes, without the core's include
 # folders: a plugin that reaches into core/src must fail.
@@ -143,10 +145,13 @@ target_link_libraries(meshwright_library INTERFACE
 # The command line, all but its main(), which tests of it lack.
 file(GLOB_RECURSE app_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/app/*.cpp")
 list(FILTER app_sources EXCLUDE REGEX "/app/main.cpp$")
+meshwright_filter_parts(app_sources)
 meshwright_together(app_sources ${app_sources})
 add_library(meshwright_app OBJECT ${app_sources})
+set(app_libraries ${meshwright_libraries})
+list(REMOVE_ITEM app_libraries ${meshwright_without_libraries})
 target_link_libraries(meshwright_app
-  PUBLIC ${meshwright_libraries} meshwright_built_in CLI11::CLI11 PkgConfig::edit PRIVATE meshwright_warnings)
+  PUBLIC ${app_libraries} meshwright_built_in CLI11::CLI11 PkgConfig::edit PRIVATE meshwright_warnings)
 target_precompile_headers(meshwright_app REUSE_FROM meshwright_pch)
 add_executable(meshwright "${PROJECT_SOURCE_DIR}/app/main.cpp")
 target_link_libraries(meshwright PRIVATE meshwright_app meshwright_warnings)
@@ -192,6 +197,10 @@ function(meshwright_add_own_plugins folder output)
     unset(MESHWRIGHT_PLUGIN_LEFT_OUT)
     unset(MESHWRIGHT_PLUGIN_HINT)
     include("${path}/plugin.cmake" OPTIONAL)
+    if(name IN_LIST meshwright_without AND folder STREQUAL "${PROJECT_SOURCE_DIR}/plugins")
+      set(MESHWRIGHT_PLUGIN_LEFT_OUT "it was made without the part ${name}")
+      set(MESHWRIGHT_PLUGIN_HINT "build without -DMESHWRIGHT_WITHOUT=${name}")
+    endif()
     if(MESHWRIGHT_PLUGIN_LEFT_OUT)
       message(STATUS "Plugin ${name} is left out: ${MESHWRIGHT_PLUGIN_LEFT_OUT} (${MESHWRIGHT_PLUGIN_HINT})")
       unset(kind)
@@ -246,7 +255,7 @@ find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS "${unpacked_usr}/share/javascri
 # ../share/meshwright, installed or not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
 foreach(path IN ITEMS lua clusters tests/reference kit/templates kit/mixes.json
-                      kit/calibration.json kit/communicator.lua libs/report/page bench)
+                      kit/calibration.json kit/communicator.lua libs/draw/page bench)
   get_filename_component(name "${path}" NAME)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)

@@ -36,6 +36,10 @@ set(test_environment
   MESHWRIGHT_FIRST_USE=off
   "MESHWRIGHT_SYSTEM_ROOT=${PROJECT_BINARY_DIR}/no-system"
   OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0)
+if(meshwright_without)
+  list(JOIN meshwright_without " " without)
+  list(APPEND test_environment "MESHWRIGHT_LEFT_OUT=${without}")
+endif()
 
 # What lets calls of the program share the loading of its libraries: tests/support/loaded.py.
 if(NOT MESHWRIGHT_SANITIZE)
@@ -72,6 +76,9 @@ function(meshwright_add_test name label cost)
   if(label STREQUAL "matrix")
     set(limit 18000)  # full products, which nobody waits for
   endif()
+  if(meshwright_without)
+    list(PREPEND ARGN bash "${PROJECT_SOURCE_DIR}/tests/without.sh")
+  endif()
   add_test(NAME "${name}" COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
   set_tests_properties("${name}" PROPERTIES LABELS ${label} COST ${cost} TIMEOUT ${limit}
     SKIP_RETURN_CODE 77 ENVIRONMENT "${test_environment}")
@@ -87,6 +94,21 @@ function(meshwright_any_has out text)
       set(${out} TRUE PARENT_SCOPE)
     endif()
   endforeach()
+endfunction()
+
+# Takes out of a list of C++ tests those that include what is left out of the program.
+function(meshwright_filter_tests files)
+  if(NOT meshwright_without)
+    return()
+  endif()
+  list(JOIN meshwright_without "|" parts)
+  foreach(file IN LISTS ${files})
+    meshwright_any_has(has_part "#include \"app/(${parts})/" "${file}")
+    if(NOT has_part)
+      list(APPEND left "${file}")
+    endif()
+  endforeach()
+  set(${files} ${left} PARENT_SCOPE)
 endfunction()
 
 # These may include what is private to the kernel.
@@ -107,6 +129,7 @@ foreach(path IN LISTS areas)
   if(EXISTS "${PROJECT_SOURCE_DIR}/plugins/${area}" AND NOT TARGET plugin_${area})
     set(sources "")  # the plugin is left out
   endif()
+  meshwright_filter_tests(sources)
   if(sources)
     set(program "$<TARGET_FILE:test_${area}>" --filenames-as-tags)
     foreach(source IN LISTS sources)
@@ -130,6 +153,7 @@ foreach(path IN LISTS areas)
       endforeach()
     endif()
     file(GLOB shared CONFIGURE_DEPENDS "${path}/*.cpp")
+    meshwright_filter_tests(shared)
     if(area STREQUAL "device")  # the simulated accelerator itself
       file(GLOB simulated CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/plugins/sim/*.cpp")
       list(APPEND shared ${simulated})

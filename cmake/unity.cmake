@@ -16,8 +16,8 @@ endif()
 # Folders of code that runs once a command or waits for files, and tests, whose time is libtorch's:
 # a third of the compile time would go into optimising it, which no run shows.
 set(meshwright_lightly_optimised
-    app core/src/registry libs/check libs/common libs/frontend libs/prove/lemmas libs/record
-    libs/report tests)
+    app core/src/registry libs/check libs/common libs/draw libs/frontend libs/observers
+    libs/prove/lemmas libs/record libs/report tests)
 
 # meshwright_together(OUT FILE…): what to compile for these files (absolute paths): files that
 # include some of one folder each. Not CMake's own UNITY_BUILD, whose files name absolute paths:

@@ -9,7 +9,7 @@
 
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
-#include "report/groups.h"
+#include "record/groups.h"
 
 namespace mw {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "app/sweep/cell.h"
 #include "app/sweep/table.h"
-#include "report/cells.h"
+#include "record/cells.h"
 
 namespace mw {
 

@@ -13,7 +13,7 @@
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
-#include "report/groups.h"
+#include "record/groups.h"
 
 namespace mw {
 namespace {

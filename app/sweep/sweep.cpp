@@ -23,7 +23,7 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plugin_faults.h"
 #include "meshwright/engine/text.h"
-#include "report/groups.h"
+#include "record/groups.h"
 
 namespace mw {
 namespace fs = std::filesystem;

@@ -9,10 +9,10 @@
 #include <limits>
 #include <mutex>
 
-#include "check/not_finite.h"
 #include "check/verify_pack.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
+#include "observers/not_finite.h"
 
 namespace mw {
 namespace {

@@ -8,9 +8,9 @@
 #include <map>
 
 #include "common/python.h"
+#include "draw/timeline.h"
 #include "meshwright/engine/text.h"
-#include "report/groups.h"
-#include "report/timeline.h"
+#include "record/groups.h"
 
 namespace mw {
 

@@ -12,13 +12,13 @@
 
 #include "common/files.h"
 #include "common/run_timing.h"
+#include "draw/page.h"
+#include "draw/timeline.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/options.h"
-#include "report/cells.h"
-#include "report/groups.h"
-#include "report/page.h"
-#include "report/timeline.h"
+#include "record/cells.h"
+#include "record/groups.h"
 
 namespace mw {
 
@@ -477,13 +477,6 @@ Report make_report(const ReportInput& input) {
   report.summary.update(found.answer_json(/*numbers=*/true));
   report.summary["text"] = found.headline;
   return report;
-}
-
-Json write_report(const std::string& asked_by, const std::string& file, const ReportInput& input) {
-  Report report = make_report(input);
-  write_output({asked_by, file, OutputKind::page}, report.html);
-  report.summary["file"] = file;
-  return report.summary;
 }
 
 }  // namespace mw

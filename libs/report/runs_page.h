@@ -27,7 +27,5 @@ struct Report {
 };
 // Makes the page. Throws Error: see find_report_runs(), html_page().
 Report make_report(const ReportInput& input);
-// Makes the page and writes it by write_output(); returns the summary, with `file`.
-Json write_report(const std::string& asked_by, const std::string& file, const ReportInput& input);
 
 }  // namespace mw

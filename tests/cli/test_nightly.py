@@ -27,7 +27,7 @@ The following tests FAILED:
 \t 17 - run/executor_test (Timeout)
 Errors while running CTest
 """
-PARTS = ["normal", "repeat", "matrix", "asan", "tsan", "fuzz", "experiments", "chaos", "leaks"]
+PARTS = ["normal", "repeat", "matrix", "asan", "tsan", "parts", "fuzz", "experiments", "chaos", "leaks"]
 
 
 class Nightly(ProgramCase):

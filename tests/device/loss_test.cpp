@@ -2,8 +2,8 @@
 // fp64; and sums of bits, which are the same on every device.
 #include <ATen/core/LegacyTypeDispatch.h>
 
-#include "check/replicas.h"
 #include "meshwright/ops.h"
+#include "observers/replicas.h"
 #include "on_devices.h"
 
 using namespace mw;        // NOLINT

@@ -1,5 +1,5 @@
 // Files that the program itself reads: the folder of a sweep, and what `calibrate --from` is given.
-#include "app/calibrate.h"
+#include "app/calibrate/calibrate.h"
 #include "app/sweep/conductor.h"
 #include "app/sweep/folder.h"
 #include "app/sweep/judge.h"

@@ -33,7 +33,7 @@ READERS = {
     "descriptors": ["registry/module.cpp"],
     "experiments": ["frontend/script/", "plan/axes.cpp", "plan/draft.cpp"],
     "launch": ["transport/launched.cpp", "transport/store_link.cpp"],
-    "measured_steps": ["app/calibrate_steps.cpp"],
+    "measured_steps": ["app/calibrate/calibrate_steps.cpp"],
     "messages": ["launch/processes.cpp", "engine/pack.h"],
     "modules": ["registry/module_file.cpp"],
     "options": ["base/options.cpp", "lua/value.cpp"],

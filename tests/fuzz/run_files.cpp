@@ -3,12 +3,12 @@
 
 #include "fuzz/readers.h"
 #include "meshwright/error.h"
+#include "record/cells.h"
 #include "record/run_facts.h"
 #include "record/run_reader.h"
 #include "record/run_result.h"
 #include "record/run_set.h"
 #include "record/run_writer.h"
-#include "report/cells.h"
 
 namespace mw::fuzz {
 namespace {

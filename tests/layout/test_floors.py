@@ -22,7 +22,7 @@ HOMES = {
     r"lua(lib|xlib|conf)?\.h(pp)?$|lauxlib\.h$": {"libs/frontend"},
     r"boost/dll/(?!alias)": {"core/registry"},
     r"hdf5(_hl)?\.h$": {"libs/record"},
-    r"xxhash\.h$": {"libs/checkpoint", "libs/check"},
+    r"xxhash\.h$": {"libs/checkpoint", "libs/observers"},
     r"CLI/": {"app"},
     r"histedit\.h$": {"app"},
     r"mpi\.h$": {"plugins/mpi"},

@@ -1,7 +1,7 @@
 // Muon needs whole matrices: however they are cut and stored, the parameters are one rank's.
 #include <catch2/catch.hpp>
 
-#include "report/listing.h"
+#include "draw/listing.h"
 #include "support/setup.h"
 #include "whole_matrices.h"
 

@@ -2,8 +2,8 @@
 // one rank's, and the first step is the paper's.
 #include <catch2/catch.hpp>
 
+#include "draw/listing.h"
 #include "meshwright/optimizer.h"
-#include "report/listing.h"
 #include "support/setup.h"
 #include "whole_matrices.h"
 

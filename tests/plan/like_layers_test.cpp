@@ -6,12 +6,12 @@
 #include <cmath>
 #include <map>
 
+#include "draw/listing.h"
 #include "meshwright/builder.h"
 #include "plan/derive.h"
 #include "predict/clusters.h"
 #include "predict/prediction.h"
 #include "predict/setups.h"
-#include "report/listing.h"
 #include "support/rebuilt_graph.h"
 
 using namespace mw;

@@ -1,12 +1,12 @@
 // Braids priced: what pairs hide of exchanges, weaves that go by predicted seconds, and pictures.
 #include <catch2/catch.hpp>
 
+#include "draw/braids.h"
 #include "meshwright/engine/rank_view.h"
 #include "predict/pipeline.h"
 #include "predict/prediction.h"
 #include "predict/price.h"
 #include "predict/step_counts.h"
-#include "report/braids.h"
 #include "search_setups.h"
 #include "support/problems.h"
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <tuple>
 
-#include "report/groups.h"
-#include "report/page.h"
-#include "report/timeline.h"
+#include "draw/page.h"
+#include "draw/timeline.h"
+#include "record/groups.h"
 
 using namespace mw;
 

@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include "check/run_check.h"
 #include "meshwright/passes.h"
+#include "observers/run_check.h"
 #include "support/setup.h"
 #include "support/train.h"
 

@@ -10,10 +10,10 @@
 
 #include "app/observe.h"
 #include "app/recorder.h"
-#include "check/held_out.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/error.h"
+#include "observers/held_out.h"
 #include "support/setup.h"
 
 using namespace mw;

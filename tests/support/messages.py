@@ -273,6 +273,7 @@ MESSAGES = {
                      r"\[name another file; .*",
                      r"--figures .*: it is there, and it is no figure of meshwright \[name another folder; .*"],
     "page.part": [r"a part of the reports' page is missing: .* \[build or install the program anew; .*"],
+    "part.left_out": [r"this program was made without \w+ \[build it again without -DMESHWRIGHT_WITHOUT=\w+\]"],
     "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: "
                      r"pp\(\d+\)|a stage has .*)\]",
                         r"pp\.layout = \{ .* \} (adds up to \d+ layers; the model has \d+|lists \d+ parts; "

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "check/held_out.h"
-#include "check/not_finite.h"
-#include "check/run_check.h"
 #include "meshwright/engine/run.h"
+#include "observers/held_out.h"
+#include "observers/not_finite.h"
+#include "observers/run_check.h"
 #include "script/experiment.h"
 
 namespace mw::test {

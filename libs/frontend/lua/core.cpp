@@ -8,6 +8,7 @@
 #include <set>
 
 #include "common/files.h"
+#include "draw/page.h"
 #include "lua/calls.h"
 #include "lua/cluster_files.h"
 #include "lua/guarded.h"
@@ -21,7 +22,6 @@
 #include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
 #include "predict/goodput.h"
-#include "report/page.h"
 #include "script/instruction_filter.h"
 #include "script/script_pass.h"
 #include "script/script_strategy.h"

@@ -44,8 +44,8 @@ struct RunOutputs {
 // The checks, evaluations and observers of a run.
 struct RunChecks {
   Evaluation evaluation;
-  bool check = false;  // assert what plans say of tensors (check/run_check.h)
-  // Steps from one comparison of replicas to the next (check/replicas.h); 0: there is none.
+  bool check = false;  // assert what plans say of tensors (observers/run_check.h)
+  // Steps from one comparison of replicas to the next (observers/replicas.h); 0: there is none.
   std::int64_t check_every = 0;
   // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
   bool stops_on_nan = true;
