@@ -175,6 +175,15 @@ int main(int argc, char** argv) {
       "swiglu", subject(swiglu(), {inner, inner}, {inner}, sizes),
       [](const Tensors& in) { return at::silu(in[0]) * in[1]; }, n);
   compare(
+      "map swiglu", subject(map("silu(a) * b"), {inner, inner}, {inner}, sizes),
+      [](const Tensors& in) { return at::silu(in[0]) * in[1]; }, 0);
+  compare(
+      "map geglu", subject(map("gelu(a) * b"), {inner, inner}, {inner}, sizes),
+      [](const Tensors& in) { return at::gelu(in[0], "tanh") * in[1]; }, 0);
+  compare(
+      "map chain", subject(map("(silu(a) * 2 - a) / 3 + b"), {inner, inner}, {inner}, sizes),
+      [](const Tensors& in) { return (at::silu(in[0]) * 2 - in[0]) / 3 + in[1]; }, 0);
+  compare(
       "gelu", subject(gelu(), {inner}, {inner}, sizes),
       [](const Tensors& in) { return at::gelu(in[0], "tanh"); }, 0);
   compare(

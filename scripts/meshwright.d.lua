@@ -484,9 +484,17 @@ function mw.search(experiment) end
 ---@class meshwright.op.add
 ---@field name? string of the op and its parameters
 
+---@class meshwright.op.as
+---@field name? string of the op and its parameters
+---@field dims any all dims of the result, in order
+---@field [1]? any the same as dims
+
 ---@class meshwright.op.attend
 ---@field name? string of the op and its parameters
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
+---@field scale? number of the scores; left out: 1 / sqrt(head_dim) (1e-09 .. 1000000000)
+---@field softcap? number scores s become softcap * tanh(s / softcap); the attention is unfused (1e-09 .. 1000000000)
+---@field causal? boolean false: a query sees the keys after it too; the attention is unfused (default true)
 ---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 
 ---@class meshwright.op.attention
@@ -501,6 +509,21 @@ function mw.search(experiment) end
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
+---@class meshwright.op.concat
+---@field name? string of the op and its parameters
+---@field into string a dim as large as the last ones together
+---@field [1]? string the same as into
+
+---@class meshwright.op.contract
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.cross_entropy
+---@field name? string of the op and its parameters
+---@field weight? number factor of the loss (default 1)
+
+---@class meshwright.op.exp
+---@field name? string of the op and its parameters
+
 ---@class meshwright.op.experts
 ---@field name? string of the op and its parameters
 ---@field top_k integer experts that a token chooses (1 .. 65536)
@@ -513,6 +536,9 @@ function mw.search(experiment) end
 ---@field score? "softmax"|"sigmoid" a token's affinity, from logits (default "softmax")
 
 ---@class meshwright.op.gelu
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.gelu_erf
 ---@field name? string of the op and its parameters
 
 ---@class meshwright.op.layer_norm
@@ -535,6 +561,22 @@ function mw.search(experiment) end
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 
+---@class meshwright.op.log
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.lookup
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.map
+---@field name? string of the op and its parameters
+---@field f string an expression of a, b, …: "a * silu(b) + 1"
+---@field [1]? string the same as f
+
+---@class meshwright.op.mean
+---@field name? string of the op and its parameters
+---@field over any the dims: a name, or a list of names
+---@field [1]? any the same as over
+
 ---@class meshwright.op.mlp
 ---@field name? string of the op and its parameters
 ---@field width? string its dim (default "ffn")
@@ -543,9 +585,13 @@ function mw.search(experiment) end
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
+---@class meshwright.op.relu
+---@field name? string of the op and its parameters
+
 ---@class meshwright.op.rms_norm
 ---@field name? string of the op and its parameters
 ---@field eps? number added to the mean square (default 1e-05) (>= 0)
+---@field plus? number added to the weight, whose values are then zeros at first (Gemma: 1) (default 0)
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 
 ---@class meshwright.op.rope
@@ -553,30 +599,99 @@ function mw.search(experiment) end
 ---@field theta? number base of the angles (default 10000) (>= 1)
 ---@field pairs? "halves"|"neighbours" which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1 (default "halves")
 
+---@class meshwright.op.rsqrt
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.shift
+---@field name? string of the op and its parameters
+---@field by? integer tokens further on (default 1) (1 .. 1048576)
+---@field [1]? integer the same as by
+
+---@class meshwright.op.sigmoid
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.silu
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.softcap
+---@field name? string of the op and its parameters
+---@field cap number the largest absolute value (1e-09 .. 1000000000)
+---@field [1]? number the same as cap
+
+---@class meshwright.op.softplus
+---@field name? string of the op and its parameters
+
 ---@class meshwright.op.split
 ---@field name? string of the op and its parameters
 ---@field into any[] two dims, as large together as x's last
 ---@field [1]? any[] the same as into
 
+---@class meshwright.op.sqrt
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.square
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.sum
+---@field name? string of the op and its parameters
+---@field over any the dims: a name, or a list of names
+---@field [1]? any the same as over
+
 ---@class meshwright.op.swiglu
 ---@field name? string of the op and its parameters
 
----A value over named dims, in a block of mw.model.
+---@class meshwright.op.tanh
+---@field name? string of the op and its parameters
+
+---@class meshwright.op.weight
+---@field name? string of the op and its parameters
+---@field dims any its dims: a name, or a list of names
+---@field init? "normal"|"ones"|"zeros" its values at first (default "normal")
+---@field std? number of normal values (default 0.02) (>= 0)
+---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+
+---A value over named dims, in a function of mw.model.
 ---@class meshwright.Value
----@operator add(meshwright.Value): meshwright.Value
+---@operator add(meshwright.Value|number): meshwright.Value
+---@operator sub(meshwright.Value|number): meshwright.Value
+---@operator mul(meshwright.Value|number): meshwright.Value
+---@operator div(meshwright.Value|number): meshwright.Value
+---@operator pow(number): meshwright.Value
+---@operator unm: meshwright.Value
 ---@field add fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add|string): meshwright.Value, meshwright.Value? a, b, of the same dims -> their sum; also written a + b
+---@field as fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.as|string): meshwright.Value, meshwright.Value? x -> its elements under other dims: another order, one of another name
 ---@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): causal attention
 ---@field attention fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attention|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal attention, and the projection back
+---@field concat fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.concat|string): meshwright.Value, meshwright.Value? a (…, first), b (…, second) -> (…, into): one after the other
+---@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values
+---@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq) -> (): the loss of a token, summed and divided by the tokens of a step
+---@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
 ---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
 ---@field gelu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the tanh form
+---@field gelu_erf fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu_erf|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the exact form
 ---@field layer_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.layer_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: normalised, weighed, shifted
 ---@field learned_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.learned_positions|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same, plus a learned row of each position
 ---@field linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.linear|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…), with a weight (to…, from…)
+---@field log fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.log|string): meshwright.Value, meshwright.Value? x -> the same dims: its natural logarithm
+---@field lookup fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.lookup|string): meshwright.Value, meshwright.Value? indices (…), weight (rows, width) -> (…, width): the rows they name
+---@field map fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.map|string): meshwright.Value, meshwright.Value? a, b, … -> an expression of each element; dims broadcast by their names
+---@field mean fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mean|string): meshwright.Value, meshwright.Value? x -> x without some dims: the mean over them
 ---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
+---@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
 ---@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
 ---@field rope fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rope|string): meshwright.Value, meshwright.Value? x (batch, seq, heads, head_dim) -> the same, turned by its position
+---@field rsqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rsqrt|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 over its square root
+---@field shift fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.shift|string): meshwright.Value, meshwright.Value? labels (batch, seq) -> those of tokens further on; a loss leaves out the last tokens, which have none
+---@field sigmoid fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sigmoid|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 / (1 + exp(-x))
+---@field silu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.silu|string): meshwright.Value, meshwright.Value? x -> the same dims: x * sigmoid(x)
+---@field softcap fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softcap|string): meshwright.Value, meshwright.Value? x -> the same dims: cap * tanh(x / cap)
+---@field softplus fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softplus|string): meshwright.Value, meshwright.Value? x -> the same dims: log(1 + exp(x))
 ---@field split fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.split|string): meshwright.Value, meshwright.Value? x (…, width) -> (…, first), (…, second): its two parts
+---@field sqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sqrt|string): meshwright.Value, meshwright.Value? x -> the same dims: its square root
+---@field square fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.square|string): meshwright.Value, meshwright.Value? x -> the same dims: x * x
+---@field sum fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sum|string): meshwright.Value, meshwright.Value? x -> x without some dims: the sum over them
 ---@field swiglu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.swiglu|string): meshwright.Value, meshwright.Value? gate, up, of the same dims -> the same: silu(gate) * up
+---@field tanh fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.tanh|string): meshwright.Value, meshwright.Value? x -> the same dims: its hyperbolic tangent
 
 ---@class meshwright.gpt
 ---@field layers integer transformer layers (1 .. 4096)
@@ -617,8 +732,9 @@ function mw.llama(options) end
 ---@class meshwright.model
 ---@field name? string what messages and reports call it (default "model")
 ---@field dims table<string, integer|table> sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, like = "ffn" } is cut as ffn is
----@field layers integer transformer layers (1 .. 4096)
----@field block fun(x: meshwright.Value, layer: integer): meshwright.Value? a function of a layer's input and the layer's number, from 0, that returns its output; called once for each layer when the experiment is read
+---@field layers? integer transformer layers; a graph may say them itself: m:layers(4) (1 .. 4096)
+---@field block? fun(x: meshwright.Value, layer: integer): meshwright.Value? a function of a layer's input and the layer's number, from 0, that returns its output; called once for each layer when the experiment is read
+---@field graph? fun(m: meshwright.Graph): meshwright.Value|meshwright.Value[]|nil in place of block: a function of the model, m, that computes with m.tokens, m.labels and m.positions, in `for layer in m:layers(n)` for each layer, and returns a loss or a list of losses; called once when the experiment is read
 ---@field embed? fun(x: meshwright.Value): meshwright.Value? a function of the embedded tokens that returns the first layer's input
 ---@field head? fun(x: meshwright.Value): meshwright.Value? a function of the last layer's output that returns what is projected to the vocabulary; left out: an RMSNorm
 ---@field tied? boolean the output projection is the embedding's weight (default false)
@@ -1217,6 +1333,14 @@ function mw.zip(...) end
 ---@param sweep meshwright.SweepTable
 ---@return meshwright.Sweep
 function mw.sweep(sweep) end
+
+---What the function `graph` of mw.model is given.
+---@class meshwright.Graph
+---@field tokens meshwright.Value (batch, seq), indices
+---@field labels meshwright.Value (batch, seq), indices
+---@field positions meshwright.Value (seq), indices
+---@field weight fun(self: meshwright.Graph, weight: table): meshwright.Value m:weight { "name", "vocab", "hidden" }
+---@field layers fun(self: meshwright.Graph, count?: integer): fun(): integer? for layer in m:layers(4) do … end
 
 ---An op of the model, as `where` of a strategy's rule is asked about it.
 ---@class meshwright.Op

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <stdexcept>
+#include <vector>
 
 #include "check/observe.h"
 #include "meshwright/engine/plan.h"
@@ -12,10 +14,20 @@
 namespace mw {
 namespace {
 
-// The value that the cross-entropy reads. Throws Error (options) if the loss is none.
+// The value that the cross-entropy of the model's first loss reads. Throws Error (options) if that
+// loss is none.
 int logits_value(const Graph& graph) {
-  for (const Op& op : graph.ops())
-    if (op.name == "loss.max") return op.inputs.at(0).value;
+  std::set<int> seen;
+  std::vector<int> values{graph.loss};
+  while (!values.empty()) {
+    const int value = values.back();
+    values.pop_back();
+    const int producer = graph.value(value).producer;
+    if (producer < 0 || !seen.insert(value).second) continue;
+    const Op& op = graph.ops()[static_cast<std::size_t>(producer)];
+    if (op.op_class() == OpClass::loss) return op.inputs.at(0).value;
+    for (const Use& input : op.inputs) values.push_back(input.value);
+  }
   throw Error(
       Stage::options, "logits.none", "model",
       "logits: the model's loss is not a cross-entropy over a vocabulary, so it has no logits");

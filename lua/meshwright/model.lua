@@ -1,4 +1,5 @@
--- Records what a block of mw.model does with the value that it is given: a list of ops, as data.
+-- Records what a function of mw.model does with values: a list of ops, as data. A block is given one
+-- value; a graph is given the model's data, and says itself which layer its ops are of.
 local core = require "meshwright.core"
 local getinfo = debug.getinfo  -- which scripts in a sandbox do not have
 
@@ -21,18 +22,23 @@ local function described(given)
   return "a " .. type(given)
 end
 
-local function append(name, first, ...)
-  local tape = of[first].tape
+-- Options whose first entry without a name is a value, as x:linear { weight }: that value.
+local function value_among(options)
+  return type(options) == "table" and is_value(options[1]) and options[1] or nil
+end
+
+local function append(name, tape, ...)
   if tape.closed then
-    core.refuse(("%s: a value of another layer, or of a block that has returned"):format(name),
-      "a block computes with the value that it is given")
+    core.refuse(("%s: a value of another layer, or of a function that has returned"):format(name),
+      "a block computes with the value that it is given, and a graph with those of its model")
   end
-  local inputs, options = { { of[first].op, of[first].output } }, nil
+  local inputs, options = {}, nil
   for i = 1, select("#", ...) do
     local given = select(i, ...)
     if is_value(given) then
       if of[given].tape ~= tape then
-        core.refuse(("%s: a value of another layer"):format(name), "a block computes with the value that it is given")
+        core.refuse(("%s: a value of another %s"):format(name, tape.count and "model" or "layer"),
+          "a block computes with the value that it is given, and a graph with those of its model")
       end
       inputs[#inputs + 1] = { of[given].op, of[given].output }
     elseif i < select("#", ...) or given == nil or type(given) == "function" then
@@ -63,52 +69,158 @@ local function append(name, first, ...)
   end
   local outputs = core.op(name, #inputs, options)
   local ops = tape.ops
-  ops[#ops + 1] = { op = name, name = own, inputs = inputs, options = options, ["$at"] = core.place() }
+  ops[#ops + 1] = { op = name, name = own, inputs = inputs, options = options, ["$at"] = core.place(),
+    layer = tape.count and (tape.layer or tape.count > 0 and tape.count or -1) or nil }
   local made = {}
   for o = 1, outputs do made[o] = new(tape, #ops, o) end
   return table.unpack(made)
 end
 
 value.__index = function(_, name)
+  name = tostring(name)
   return function(self, ...)
     if not is_value(self) then
-      core.refuse(("%s: called without a value"):format(tostring(name)), ("write x:%s { … }"):format(tostring(name)))
+      core.refuse(("%s: called without a value"):format(name), ("write x:%s { … }"):format(name))
     end
-    return append(tostring(name), self, ...)
+    local tape = of[self].tape
+    local weight = name == "linear" and select("#", ...) == 1 and value_among((...))
+    if not weight then return append(name, tape, self, ...) end
+    local given = ...
+    for key in pairs(given) do
+      if key ~= 1 and key ~= "name" then
+        core.refuse(("linear: with a weight of the model it takes no %s"):format(tostring(key)),
+          "m:weight { … } takes init, std and hf")
+      end
+    end
+    return append("contract", tape, self, weight, given.name and { name = given.name } or {})
   end
 end
 value.__newindex = function(_, name) core.refuse(("a value has no field %s to set"):format(tostring(name))) end
-value.__add = function(a, b)
-  if not is_value(a) or not is_value(b) then
-    core.refuse(("a value is added to a value; got %s"):format(described(is_value(a) and b or a)), "x + y")
+
+-- What an operator of values, or of a value and a number, records: an expression of them.
+local function operator(sign)
+  return function(a, b)
+    local number, other = is_value(a) and b or a, is_value(a) and a or b
+    local tape = of[other].tape
+    if is_value(a) and is_value(b) then
+      if sign == "+" then return append("add", tape, a, b) end
+      return append("map", tape, a, b, ("a %s b"):format(sign))
+    elseif math.type(number) == nil or number ~= number or number == math.huge or number == -math.huge then
+      core.refuse(("a value %s a value or a number; got %s"):format(sign, described(number)), ("x %s y"):format(sign))
+    end
+    local text = ("(%.17g)"):format(number)
+    return append("map", tape, other, is_value(a) and ("a %s %s"):format(sign, text) or ("%s %s a"):format(text, sign))
   end
-  return append("add", a, b)
+end
+value.__add, value.__sub, value.__mul, value.__div = operator "+", operator "-", operator "*", operator "/"
+value.__unm = function(a) return append("map", of[a].tape, a, "-a") end
+value.__pow = function(a, b)
+  if not is_value(a) or math.type(b) == nil then
+    core.refuse(("a value has a number as its power; got %s"):format(described(is_value(a) and b or a)), "x ^ 2")
+  end
+  return append("map", of[a].tape, a, ("a ^ (%.17g)"):format(b))
 end
 value.__tostring = function(self) return ("a value of the model (op %d)"):format(of[self].op) end
 
--- The function of a model's table that the program calls: for a layer, what `body` did.
-local function recorder(body)
+-- What a graph is given: the model's data, its weights, its layers.
+local model = { __name = "meshwright.graph" }
+model.__index = model
+local tape_of = setmetatable({}, { __mode = "k" })
+
+local function tape_of_model(self)
+  if not tape_of[self] then core.refuse("called without the model", "write m:weight { … }, m:layers(4)") end
+  return tape_of[self]
+end
+
+--- m:weight { "name", "vocab", "hidden", init = …, hf = … }: a parameter as a value.
+function model:weight(given)
+  local tape = tape_of_model(self)
+  if type(given) ~= "table" or type(given[1]) ~= "string" then
+    core.refuse(("weight takes its name and its dims; got %s"):format(described(given)),
+      'm:weight { "embedding", "vocab", "hidden" }')
+  end
+  local options, dims = {}, {}
+  for key, item in pairs(given) do
+    if math.type(key) == nil then options[key] = item elseif key > 1 then dims[key - 1] = item end
+  end
+  options.name, options.dims = given[1], dims
+  return append("weight", tape, options)
+end
+
+--- for layer in m:layers(n) do … end: the ops of each layer.
+function model:layers(count)
+  local tape = tape_of_model(self)
+  count = count or tape.default
+  if math.type(count) ~= "integer" or count < 1 or count > 4096 then
+    core.refuse(("layers takes a whole number from 1 to 4096; got %s"):format(tostring(count)),
+      "for layer in m:layers(4) do … end")
+  elseif tape.layer then
+    core.refuse("layers within a layer", "a loop over m:layers(n) stands beside another, not in it")
+  end
+  local first = tape.count
+  tape.count = first + count
+  local layer = -1
+  return function()
+    layer = layer + 1
+    tape.layer = layer < count and first + layer or nil
+    return layer < count and layer or nil
+  end
+end
+
+-- The record of a tape: its ops, and the values that the function returned.
+local function record_of(tape, place, result)
+  tape.closed = true
+  local record = { ops = tape.ops, ["$at"] = place }
+  local function ref(one)
+    if is_value(one) and of[one].tape == tape then return { of[one].op, of[one].output } end
+    record.got = is_value(one) and "a value of another layer" or described(one)
+  end
+  if not tape.count then
+    record.result = ref(result)
+    return record
+  end
+  record.layers, record.losses = tape.count, {}
+  for _, loss in ipairs(type(result) == "table" and not is_value(result) and result or { result }) do
+    record.losses[#record.losses + 1] = ref(loss)
+  end
+  if record.got or #record.losses == 0 then
+    record.losses, record.got = nil, record.got or described(result)
+  end
+  return record
+end
+
+local function place_of(body)
   local info = getinfo(body, "S")
-  local place = ("%s:%d"):format((info.source:gsub("^[@=]", "")), info.linedefined)
+  return ("%s:%d"):format((info.source:gsub("^[@=]", "")), info.linedefined)
+end
+
+-- The functions of a model's table that the program calls: for a layer, what `body` did; for a
+-- graph, given the number of layers that the table has.
+local function recorder(body)
+  local place = place_of(body)
   return function(layer)
     local tape = { ops = {} }
-    local result = body(new(tape, 0, 1), layer)
-    tape.closed = true
-    local record = { ops = tape.ops, ["$at"] = place }
-    if is_value(result) and of[result].tape == tape then
-      record.result = { of[result].op, of[result].output }
-    else
-      record.got = is_value(result) and "a value of another layer" or described(result)
-    end
-    return record
+    return record_of(tape, place, (body(new(tape, 0, 1), layer)))
+  end
+end
+
+local function graph_recorder(body)
+  local place = place_of(body)
+  return function(layers)
+    local tape = { ops = {}, count = 0, default = layers > 0 and layers or nil }
+    local m = { tokens = new(tape, 0, 1), labels = new(tape, 0, 2), positions = new(tape, 0, 3) }
+    tape_of[m] = tape
+    return record_of(tape, place, (body(setmetatable(m, model))))
   end
 end
 
 -- The table that mw.model makes, with its functions as the program calls them.
-return function(model)
+return function(given)
   for _, key in ipairs { "block", "embed", "head" } do
-    local body = rawget(model, key)
-    if type(body) == "function" then model[key] = recorder(body) end
+    local body = rawget(given, key)
+    if type(body) == "function" then given[key] = recorder(body) end
   end
-  return model
+  local graph = rawget(given, "graph")
+  if type(graph) == "function" then given.graph = graph_recorder(graph) end
+  return given
 end

@@ -210,6 +210,14 @@ function mw.zip(...) end
 ---@return meshwright.Sweep
 function mw.sweep(sweep) end
 
+---What the function `graph` of mw.model is given.
+---@class meshwright.Graph
+---@field tokens meshwright.Value (batch, seq), indices
+---@field labels meshwright.Value (batch, seq), indices
+---@field positions meshwright.Value (seq), indices
+---@field weight fun(self: meshwright.Graph, weight: table): meshwright.Value m:weight { "name", "vocab", "hidden" }
+---@field layers fun(self: meshwright.Graph, count?: integer): fun(): integer? for layer in m:layers(4) do … end
+
 ---An op of the model, as `where` of a strategy's rule is asked about it.
 ---@class meshwright.Op
 ---@field name string "layers.3.mlp.up"

@@ -3,9 +3,12 @@
 // splits), and what has several ops: attention with its projections, a feed-forward part, experts.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "meshwright/block_op.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/plugin.h"
+#include "ops/expression.h"
 
 namespace mw {
 namespace {
@@ -71,13 +74,23 @@ class RmsNormOp final : public BlockOp {
         .number("eps", "added to the mean square")
         .at_least(0)
         .fallback(1e-5)
+        .number("plus", "added to the weight, whose values are then zeros at first (Gemma: 1)")
+        .fallback(0.0)
         .text("hf", hf_doc)
         .optional();
   }
   explicit RmsNormOp(const Values& values) : values_(values) {}
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {b.rms_norm(name, inputs[0], hf_of(values_, b), values_.number("eps"))};
+    const double plus = values_.number("plus"), eps = values_.number("eps");
+    const int x = inputs[0];
+    if (plus == 0) return {b.rms_norm(name, x, hf_of(values_, b), eps)};
+    const Dim width = b.dims(x).back();
+    const Init zeros{Init::Kind::zeros, 0};
+    const int weight = b.parameter(name + ".weight", {width}, zeros, hf_of(values_, b));
+    const int scale = b.map(name + ".scale", fmt::format("a + {}", plus), {weight});
+    return b.append(b.op(name, mw::rms_norm(eps), {b.use(x), b.use(scale)}, {width}),
+                    {{"", b.dims(x)}});
   }
 
  private:
@@ -160,21 +173,42 @@ class AttendOp final : public BlockOp {
         .at_least(1)
         .optional()
         .unit("tokens");
+    options.number("scale", "of the scores; left out: 1 / sqrt(head_dim)")
+        .range(1e-9, 1e9)
+        .optional();
+    options
+        .number("softcap", "scores s become softcap * tanh(s / softcap); the attention is unfused")
+        .range(1e-9, 1e9)
+        .optional();
+    options.boolean("causal", "false: a query sees the keys after it too; the attention is unfused")
+        .fallback(true);
     add_attention_option(options);
     return options;
   }
-  explicit AttendOp(const Values& values)
-      : window_(values.has("window") ? values.integer("window") : 0),
-        unfused_(is_unfused(values)) {}
+  explicit AttendOp(const Values& values) : values_(values) {
+    if (values.has("window")) limits_.window = values.integer("window");
+    if (values.has("softcap")) limits_.softcap = values.number("softcap");
+    limits_.causal = values.flag("causal");
+    if (limits_.causal || limits_.window == 0) return;
+    throw Error(Stage::options, "option.conflict", "window",
+                "window and causal = false: a window is what causal attention sees",
+                "leave out one of them");
+  }
   std::vector<std::string> inputs() const override { return {"q", "k", "v"}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {b.attention(name, inputs[0], inputs[1], inputs[2], window_, unfused_)};
+    int q = inputs[0];
+    if (values_.has("scale")) {
+      const double width = static_cast<double>(b.graph.size(b.dims(q).back()));
+      q = b.map(name + ".scaled", fmt::format("a * {}", values_.number("scale") * std::sqrt(width)),
+                {q});
+    }
+    return {b.attention(name, q, inputs[1], inputs[2], limits_, is_unfused(values_))};
   }
 
  private:
-  const std::int64_t window_;
-  const bool unfused_;
+  const Values values_;
+  AttentionLimits limits_;
 };
 
 class SplitOp final : public BlockOp {
@@ -241,10 +275,210 @@ class GeluOp final : public BlockOp {
 class AddOp final : public BlockOp {
  public:
   std::vector<std::string> inputs() const override { return {"a", "b"}; }
+  std::optional<std::string> expression() const override { return "a + b"; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {b.add(name, inputs[0], inputs[1])};
+    if (b.dims(inputs[0]) == b.dims(inputs[1])) return {b.add(name, inputs[0], inputs[1])};
+    return {b.map(name, "a + b", inputs)};
   }
+};
+
+class MapOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().text("f", "an expression of a, b, …: \"a * silu(b) + 1\"").positional("f");
+  }
+  explicit MapOp(const Values& values) : f_(values.text("f")) {
+    Expressions read;
+    count_ = read.operands(read.parse(f_));
+    if (count_ > 0) return;
+    throw Error(Stage::options, "option.value", "f", fmt::format("{} has no operand", quote(f_)),
+                "an expression of a, b, …: \"a * silu(b) + 1\"");
+  }
+  std::vector<std::string> inputs() const override {
+    std::vector<std::string> names;
+    for (int i = 0; i < count_; ++i) names.emplace_back(1, static_cast<char>('a' + i));
+    return names;
+  }
+  std::optional<std::string> expression() const override { return f_; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.map(name, f_, inputs)};
+  }
+
+ private:
+  const std::string f_;
+  int count_ = 0;
+};
+
+// A function of each element, by its name in expressions.
+template <const char* function>
+class FunctionOp final : public BlockOp {
+ public:
+  std::optional<std::string> expression() const override { return fmt::format("{}(a)", function); }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.map(name, *expression(), inputs)};
+  }
+};
+constexpr char silu[] = "silu", relu[] = "relu", sigmoid[] = "sigmoid", tanh[] = "tanh",
+               exp[] = "exp", log[] = "log", sqrt[] = "sqrt", rsqrt[] = "rsqrt",
+               square[] = "square", softplus[] = "softplus", gelu_erf[] = "gelu_erf";
+
+class SoftcapOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().number("cap", "the largest absolute value").range(1e-9, 1e9).positional("cap");
+  }
+  explicit SoftcapOp(const Values& values) : cap_(values.number("cap")) {}
+  std::optional<std::string> expression() const override {
+    return fmt::format("softcap(a, {})", cap_);
+  }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.map(name, *expression(), inputs)};
+  }
+
+ private:
+  const double cap_;
+};
+
+// A parameter as a value, which any number of ops may use.
+class WeightOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .any("dims", "its dims: a name, or a list of names")
+        .choice("init", {"normal", "ones", "zeros"}, "its values at first")
+        .fallback("normal")
+        .number("std", "of normal values")
+        .at_least(0)
+        .fallback(normal_weights.std)
+        .text("hf", hf_doc)
+        .optional();
+  }
+  explicit WeightOp(const Values& values) : values_(values), dims_(dims_of(values, "dims")) {}
+  std::vector<std::string> inputs() const override { return {}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>&) const override {
+    const std::string& init = values_.text("init");
+    const Init::Kind kind = init == "ones"    ? Init::Kind::ones
+                            : init == "zeros" ? Init::Kind::zeros
+                                              : Init::Kind::normal;
+    return {b.parameter(name + ".weight", dims_, {kind, values_.number("std")}, hf_of(values_, b))};
+  }
+
+ private:
+  const Values values_;
+  const Dims dims_;
+};
+
+class LookupOp final : public BlockOp {
+ public:
+  std::vector<std::string> inputs() const override { return {"indices", "weight"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.lookup(name, inputs[0], inputs[1])};
+  }
+};
+
+class ContractOp final : public BlockOp {
+ public:
+  std::vector<std::string> inputs() const override { return {"x", "weight"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.linear(name, inputs[0], inputs[1])};
+  }
+};
+
+// The sum or the mean over dims.
+template <bool mean>
+class SumOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().any("over", "the dims: a name, or a list of names").positional("over");
+  }
+  explicit SumOp(const Values& values) : over_(dims_of(values, "over")) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    if (!mean) return {b.sum(name, inputs[0], over_)};
+    const int total = b.sum(name + ".sum", inputs[0], over_);
+    std::int64_t elements = 1;
+    for (Dim dim : over_) elements *= b.graph.size(dim);
+    return {b.map(name, fmt::format("a / {}", elements), {total})};
+  }
+
+ private:
+  const Dims over_;
+};
+
+class AsOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().any("dims", "all dims of the result, in order").positional("dims");
+  }
+  explicit AsOp(const Values& values) : dims_(dims_of(values, "dims")) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.as(name, inputs[0], dims_)};
+  }
+
+ private:
+  const Dims dims_;
+};
+
+class ConcatOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().text("into", "a dim as large as the last ones together").positional("into");
+  }
+  explicit ConcatOp(const Values& values) : into_(values.text("into")) {}
+  std::vector<std::string> inputs() const override { return {"a", "b"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.concat(name, inputs[0], inputs[1], into_)};
+  }
+
+ private:
+  const Dim into_;
+};
+
+class ShiftOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .integer("by", "tokens further on")
+        .range(1, 1 << 20)
+        .fallback(1)
+        .positional("by");
+  }
+  explicit ShiftOp(const Values& values) : by_(values.integer("by")) {}
+  std::vector<std::string> inputs() const override { return {"labels"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.shift(name, inputs[0], by_)};
+  }
+
+ private:
+  const std::int64_t by_;
+};
+
+class CrossEntropyOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().number("weight", "factor of the loss").fallback(1.0);
+  }
+  explicit CrossEntropyOp(const Values& values) : weight_(values.number("weight")) {}
+  std::vector<std::string> inputs() const override { return {"logits", "labels"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    const int loss = b.cross_entropy(name, inputs[0], inputs[1]);
+    if (weight_ == 1) return {loss};
+    return {b.map(name + ".weighted", fmt::format("a * {}", weight_), {loss})};
+  }
+
+ private:
+  const double weight_;
 };
 
 class AttentionOp final : public BlockOp {
@@ -284,8 +518,9 @@ class AttentionOp final : public BlockOp {
       q = with_rope(b, name + ".q_rope", q, theta, RopePairs::halves);
       k = with_rope(b, name + ".k_rope", k, theta, RopePairs::halves);
     }
-    const int seen = b.attention(
-        name, q, k, v, values_.has("window") ? values_.integer("window") : 0, is_unfused(values_));
+    AttentionLimits limits;
+    if (values_.has("window")) limits.window = values_.integer("window");
+    const int seen = b.attention(name, q, k, v, limits, is_unfused(values_));
     return {b.linear_to(name + ".o", seen, {b.dims(x).back()}, {}, bias, weights_of(values_))};
   }
 
@@ -404,6 +639,35 @@ MESHWRIGHT_BUILT_IN(
     op<SplitOp>("split", "x (…, width) -> (…, first), (…, second): its two parts"),
     op<PositionsOp>("learned_positions",
                     "x (batch, seq, hidden) -> the same, plus a learned row of each position"));
+MESHWRIGHT_BUILT_IN(
+    op<MapOp>("map", "a, b, … -> an expression of each element; dims broadcast by their names"),
+    op<FunctionOp<silu>>("silu", "x -> the same dims: x * sigmoid(x)"),
+    op<FunctionOp<relu>>("relu", "x -> the same dims: the larger of x and 0"),
+    op<FunctionOp<sigmoid>>("sigmoid", "x -> the same dims: 1 / (1 + exp(-x))"),
+    op<FunctionOp<tanh>>("tanh", "x -> the same dims: its hyperbolic tangent"),
+    op<FunctionOp<exp>>("exp", "x -> the same dims: e to the power of x"),
+    op<FunctionOp<log>>("log", "x -> the same dims: its natural logarithm"),
+    op<FunctionOp<sqrt>>("sqrt", "x -> the same dims: its square root"),
+    op<FunctionOp<rsqrt>>("rsqrt", "x -> the same dims: 1 over its square root"),
+    op<FunctionOp<square>>("square", "x -> the same dims: x * x"));
+MESHWRIGHT_BUILT_IN(
+    op<FunctionOp<softplus>>("softplus", "x -> the same dims: log(1 + exp(x))"),
+    op<FunctionOp<gelu_erf>>("gelu_erf", "x -> the same dims: GELU in the exact form"),
+    op<SoftcapOp>("softcap", "x -> the same dims: cap * tanh(x / cap)"),
+    op<SumOp<false>>("sum", "x -> x without some dims: the sum over them"),
+    op<SumOp<true>>("mean", "x -> x without some dims: the mean over them"),
+    op<AsOp>("as", "x -> its elements under other dims: another order, one of another name"),
+    op<ConcatOp>("concat", "a (…, first), b (…, second) -> (…, into): one after the other"),
+    op<WeightOp>("weight", "-> a parameter of these dims, as a value"),
+    op<LookupOp>("lookup", "indices (…), weight (rows, width) -> (…, width): the rows they name"),
+    op<ContractOp>("contract",
+                   "x (…, from…), weight (to…, from…) -> (…, to…): the product of two values"),
+    op<ShiftOp>("shift",
+                "labels (batch, seq) -> those of tokens further on; a loss leaves out the last "
+                "tokens, which have none"),
+    op<CrossEntropyOp>("cross_entropy",
+                       "logits (batch, seq, vocab), labels (batch, seq) -> (): the loss of a "
+                       "token, summed and divided by the tokens of a step"));
 MESHWRIGHT_BUILT_IN(
     op<AttentionOp>("attention",
                     "x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal "

@@ -125,9 +125,16 @@ int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf)
   return graph.add_parameter(name, std::move(dims), init, std::move(hf));
 }
 
-int Builder::embedding(const std::string& name, int weight) {
-  return append(op(name, mw::embedding(), {use(tokens), use(weight)}),
-                {{"", {"batch", "seq", dims(weight).back()}}})[0];
+int Builder::lookup(const std::string& name, int indices, int weight) {
+  require(
+      graph.value(indices).scalar == Scalar::index, name,
+      [&] { return fmt::format("{} are numbers, not indices", graph.value(indices).name); },
+      "m.tokens:lookup(weight)");
+  require(dims(weight).size() == 2, name,
+          [&] { return fmt::format("weight {} is not (rows, width)", text_of(dims(weight))); });
+  Dims out = dims(indices);
+  out.push_back(dims(weight).back());
+  return append(op(name, mw::embedding(), {use(indices), use(weight)}), {{"", out}})[0];
 }
 
 int Builder::linear(const std::string& name, int x, int weight, int bias) {
@@ -228,7 +235,7 @@ int Builder::rope(const std::string& name, int x, const std::vector<int>& table,
       {{"", in}})[0];
 }
 
-int Builder::attention(const std::string& name, int q, int k, int v, std::int64_t window,
+int Builder::attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits,
                        bool unfused) {
   const Dims &dq = dims(q), &dk = dims(k), &dv = dims(v);
   require(dq.size() == 4 && dk.size() == 4 && dv.size() == 4 && dq[3] == dk[3] && dk[2] == dv[2],
@@ -248,7 +255,8 @@ int Builder::attention(const std::string& name, int q, int k, int v, std::int64_
     return renamed;
   };
   Dims out = dq;
-  Op attends = op(name, unfused ? unfused_attention(window) : mw::attention(window),
+  unfused = unfused || limits.softcap > 0 || !limits.causal;
+  Op attends = op(name, unfused ? unfused_attention(limits) : mw::attention(limits.window),
                   {use(q), keys(k), keys(v)}, {"keys", out.back(), dv[3]});
   if (dk[2] != dq[2]) attends.follows = {{dk[2], dq[2]}};
   out.back() = dv[3];
@@ -323,14 +331,113 @@ int Builder::add(const std::string& name, int stream, int branch) {
   return append(op(name, mw::add(), {use(stream), use(branch)}), {{"", dims(stream)}})[0];
 }
 
-void Builder::cross_entropy(int logits) {
-  Op max = op("loss.max", ce_max(), {use(logits)});
+Dims Builder::map_dims(const std::vector<int>& operands) const {
+  Dims out;
+  for (int operand : operands) {
+    if (dims(operand).size() > out.size()) out = dims(operand);
+  }
+  for (int operand : operands) {
+    for (Dim dim : dims(operand)) {
+      if (!contains(out, dim)) out.push_back(dim);
+    }
+  }
+  return out;
+}
+
+int Builder::map(const std::string& name, const std::string& f, const std::vector<int>& operands) {
+  std::vector<Use> uses;
+  for (int operand : operands) {
+    require(
+        graph.value(operand).scalar == Scalar::real, name,
+        [&] { return fmt::format("{} are indices, not numbers", graph.value(operand).name); },
+        "indices:lookup(weight) gives rows of a weight");
+    uses.push_back(use(operand));
+  }
+  if (uses.size() == 1) uses[0].linear = is_linear_map(f);
+  return append(op(name, mw::map(f), std::move(uses)), {{"", map_dims(operands)}})[0];
+}
+
+int Builder::sum(const std::string& name, int x, const Dims& over) {
+  for (Dim dim : over) {
+    require(contains(dims(x), dim), name,
+            [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(dim.name())); });
+  }
+  Use all = use(x);
+  all.linear = true;
+  return append(op(name, mw::sum(), {all}), {{"", shared(dims(x), over, false)}})[0];
+}
+
+int Builder::as(const std::string& name, int x, const Dims& to) {
+  const Dims& from = dims(x);
+  const Dims gone = shared(from, to, false), fresh = shared(to, from, false);
+  const auto size = [&](Dim dim) { return graph.dims().count(dim) > 0 ? graph.size(dim) : -1; };
+  const bool fits = from.size() == to.size() && gone.size() <= 1 && gone.size() == fresh.size() &&
+                    (gone.empty() || size(gone[0]) == size(fresh[0]));
+  require(
+      fits, name,
+      [&] { return fmt::format("x {} cannot be seen as {}", text_of(from), text_of(to)); },
+      "the same dims in any order, of which one may have the name of another dim as large");
+  std::vector<std::int64_t> order;
+  for (Dim dim : to) {
+    const Dim of = contains(from, dim) ? dim : gone[0];
+    order.push_back(std::find(from.begin(), from.end(), of) - from.begin());
+  }
+  Dims whole = gone;
+  whole.insert(whole.end(), fresh.begin(), fresh.end());
+  Use all = use(x);
+  all.linear = true;
+  return append(op(name, mw::permuted(order), {all}, whole), {{"", to}})[0];
+}
+
+int Builder::concat(const std::string& name, int a, int b, Dim into) {
+  Dims out = dims(a);
+  const auto size = [&](Dim dim) { return graph.dims().count(dim) > 0 ? graph.size(dim) : 0; };
+  const bool alike = !out.empty() && out.size() == dims(b).size() &&
+                     std::equal(out.begin(), out.end() - 1, dims(b).begin());
+  require(alike, name, [&] {
+    return fmt::format("a {} and b {} differ in more than their last dim", text_of(dims(a)),
+                       text_of(dims(b)));
+  });
+  const Dim first = out.back(), second = dims(b).back();
+  require(size(first) + size(second) == size(into), name, [&] {
+    return fmt::format("{} = {} and {} = {} are not {} = {} together", first.name(), size(first),
+                       second.name(), size(second), into.name(), size(into));
+  });
+  out.back() = into;
+  return append(op(name, mw::concat(), {use(a), use(b)}, {first, second, into}), {{"", out}})[0];
+}
+
+int Builder::cross_entropy(const std::string& name, int logits, int labels_of_logits) {
+  require(dims(logits) == Dims({"batch", "seq", "vocab"}), name, [&] {
+    return fmt::format("logits {} are not (batch, seq, vocab)", text_of(dims(logits)));
+  });
+  require(
+      graph.value(labels_of_logits).scalar == Scalar::index, name,
+      [&] { return std::string("its labels are numbers, not indices"); },
+      "logits:cross_entropy(m.labels)");
+  Op max = op(name + ".max", ce_max(), {use(logits)});
   max.contraction = Reduction::max;
-  const int shift = append(std::move(max), {{"", {"batch", "seq"}, Scalar::real, false}})[0];
-  const int stats =
-      append(op("loss.stats", ce_stats(), {use(logits), use(shift), use(labels)}, {"stat"}),
-             {{"", {"stat", "batch", "seq"}}})[0];
-  graph.loss = append(op("loss", ce_loss(tokens_per_step_), {use(stats)}, {"stat"}), {{"", {}}})[0];
+  const int largest = append(std::move(max), {{"", {"batch", "seq"}, Scalar::real, false}})[0];
+  const Dims dims_of_stats{"stat", "batch", "seq"};
+  int stats = append(
+      op(name + ".stats", ce_stats(), {use(logits), use(largest), use(labels_of_logits)}, {"stat"}),
+      {{"", dims_of_stats}})[0];
+  if (const auto found = shifted_.find(labels_of_logits); found != shifted_.end()) {
+    stats = append(op(name + ".edge", without_last(found->second), {use(stats)}, {"stat"}),
+                   {{"", dims_of_stats}})[0];
+  }
+  return append(op(name, ce_loss(tokens_per_step_), {use(stats)}, {"stat"}), {{"", {}}})[0];
+}
+
+int Builder::shift(const std::string& name, int labels_of_tokens, std::int64_t by) {
+  const Dims& of = dims(labels_of_tokens);
+  require(graph.value(labels_of_tokens).scalar == Scalar::index && of == Dims({"batch", "seq"}),
+          name, [&] { return fmt::format("x {} is not indices (batch, seq)", text_of(of)); });
+  const auto before = shifted_.find(labels_of_tokens);
+  const int made = append(op(name, mw::shift(by), {use(labels_of_tokens)}, {"seq"}),
+                          {{"", {"batch", "seq"}, Scalar::index, false}})[0];
+  shifted_[made] = by + (before == shifted_.end() ? 0 : before->second);
+  return made;
 }
 
 int Builder::embed(const HfName& hf) {

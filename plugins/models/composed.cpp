@@ -1,10 +1,12 @@
-// The model of mw.model: a script's block is recorded as data once for each layer, and the record
-// is played into a builder whenever a graph is wanted. No rank calls the script.
+// The model of mw.model: what a script's functions do is recorded as data, once for a whole graph
+// or once for each layer's block, and the record is played into a builder whenever a graph is
+// wanted. No rank calls the script.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "meshwright/block_op.h"
 #include "meshwright/engine/interrupt.h"
@@ -13,6 +15,7 @@
 
 #include "meshwright/model.h"
 #include "meshwright/plugin.h"
+#include "ops/expression.h"
 
 namespace mw {
 namespace {
@@ -20,7 +23,8 @@ namespace {
 const std::set<std::string> reserved{"batch", "seq", "keys", "stat", "scores", "top", "load"};
 const std::set<std::string> even_dims{"hidden", "heads", "kv_heads", "head_dim", "experts"};
 
-// An output of a recorded op; op 0 is the input of the block.
+// An output of a recorded op; op 0 is what the function is given: the input of a block; of a graph
+// the tokens, the labels and the positions.
 struct Ref {
   std::size_t op = 0, output = 0;
 };
@@ -30,13 +34,20 @@ struct Recorded {
   std::string kind, name;  // name: given by the script, or empty
   std::vector<Ref> inputs;
   std::string place;  // the line of the script: "script.lua:12"
+  // In a graph: the layer, as Op::layer has it.
+  std::optional<int> layer;
+  // The expression that it computes (BlockOp::expression), and whether nothing but another
+  // expression of its layer uses that.
+  std::optional<std::string> expression;
+  bool joined = false;
 };
 
 // The ops that a function of the script called, and what it returned.
 struct Part {
   std::string key;  // the option that has the function: "block"
   std::vector<Recorded> ops;
-  std::optional<Ref> result;
+  std::vector<Ref> results;  // a block's one value, or a graph's losses
+  int layers = 0;            // of a graph
   std::string got, place;
   Json table;  // the record of the function, without places
 };
@@ -50,6 +61,11 @@ struct DimChoice {
 [[noreturn]] void refuse(const char* code, const std::string& key, const std::string& place,
                          std::string message, std::string hint) {
   throw Error(Problem{Stage::options, code, key, std::move(message), std::move(hint), place});
+}
+
+// Whether it is a list; a table of Lua without entries may be either.
+bool is_list(const Json& json) {
+  return json.is_array() || (json.is_object() && json.empty());
 }
 
 // Reads a reference to an output of one of `ops` recorded ops; nullopt if `json` is none.
@@ -70,11 +86,18 @@ class Composed final : public Model {
         .table("dims",
                "sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, "
                "like = \"ffn\" } is cut as ffn is")
-        .integer("layers", "transformer layers")
+        .integer("layers", "transformer layers; a graph may say them itself: m:layers(4)")
         .range(1, most_layers)
+        .optional()
         .any("block",
              "a function of a layer's input and the layer's number, from 0, that returns its "
              "output; called once for each layer when the experiment is read")
+        .optional()
+        .any("graph",
+             "in place of block: a function of the model, m, that computes with m.tokens, m.labels "
+             "and m.positions, in `for layer in m:layers(n)` for each layer, and returns a loss or "
+             "a list of losses; called once when the experiment is read")
+        .optional()
         .any("embed", "a function of the embedded tokens that returns the first layer's input")
         .optional()
         .any("head",
@@ -87,8 +110,14 @@ class Composed final : public Model {
 
   explicit Composed(const Values& values) : values_(values) {
     read_dims(values.at("dims"));
-    layers_ = values.int32("layers");
-    for (int layer = 0; layer < layers_; ++layer) blocks_.push_back(part("block", layer));
+    check_functions();
+    if (values.has("graph")) {
+      graph_ = part("graph", values.has("layers") ? values.int32("layers") : 0);
+      layers_ = graph_->layers;
+    } else {
+      layers_ = values.int32("layers");
+      for (int layer = 0; layer < layers_; ++layer) blocks_.push_back(part("block", layer));
+    }
     if (values.has("embed")) embed_ = part("embed", 0);
     if (values.has("head")) head_ = part("head", 0);
     check_dims_are_used(build(1, 1, 1));
@@ -99,6 +128,7 @@ class Composed final : public Model {
 
   Json made_of() const override {
     Json all = Json::array();
+    if (graph_) all.push_back({{"layers", layers_}, {"graph", graph_->table}});
     for (const Part& block : blocks_) {
       if (!all.empty() && all.back()["block"] == block.table) {
         all.back()["layers"] = all.back()["layers"].get<int>() + 1;
@@ -191,7 +221,33 @@ class Composed final : public Model {
     return all;
   }
 
+  // Refuses functions that do not go together.
+  void check_functions() const {
+    if (!values_.has("graph")) {
+      for (const char* needed : {"layers", "block"}) {
+        if (values_.has(needed)) continue;
+        refuse("option.missing", needed, "", fmt::format("{} is missing", needed),
+               needed == std::string("layers") ? "the number of transformer layers: layers = 4"
+                                               : "a function: block = function(x) … return x + y "
+                                                 "end, or graph = function(m) … end");
+      }
+      return;
+    }
+    for (const char* other : {"block", "embed", "head"}) {
+      if (!values_.has(other)) continue;
+      refuse("option.conflict", other, "",
+             fmt::format("graph and {}: a graph is the whole model", other),
+             "leave out one of them");
+    }
+    if (values_.flag("tied")) {
+      refuse("option.conflict", "tied", "",
+             "graph and tied: a graph says itself what it projects by",
+             "use the embedding's weight twice: x:linear { weight }");
+    }
+  }
+
   // Reads what the script's function records for a layer, or a record that was given in its place.
+  // A graph's function is given the number of layers, 0 if that was left out.
   Part part(const char* key, int layer) const {
     const Json& given = values_.at(key);
     Json record = given;
@@ -212,14 +268,56 @@ class Composed final : public Model {
     const Json& ops = record.at("ops");
     for (const Json& op : ops.is_array() ? ops : Json::array())
       part.ops.push_back(read_op(op, part.ops, key));
-    if (record.contains("result")) part.result = ref(record.at("result"), part.ops, key);
+    if (record.contains("result")) part.results = {ref(record.at("result"), part.ops, key)};
+    if (key == std::string("graph")) read_graph(record, part);
+    join_expressions(part);
     return part;
+  }
+
+  // What the record of a graph has beside that of a block: several results, layers.
+  static void read_graph(const Json& record, Part& part) {
+    const Json losses = record.value("losses", Json::array());
+    for (const Json& loss : losses.is_array() ? losses : Json::array())
+      part.results.push_back(ref(loss, part.ops, part.key));
+    const auto layers = whole_number(record.value("layers", Json(0)));
+    if (!layers || *layers < 0 || *layers > most_layers) bad_record(record, part.key);
+    part.layers = static_cast<int>(*layers);
+    std::vector<bool> used(static_cast<std::size_t>(part.layers), false);
+    for (const Recorded& op : part.ops) {
+      if (!op.layer || *op.layer < -1 || *op.layer > part.layers) bad_record(record, part.key);
+      if (*op.layer >= 0 && *op.layer < part.layers)
+        used[static_cast<std::size_t>(*op.layer)] = true;
+    }
+    if (part.layers > 0 && std::find(used.begin(), used.end(), false) == used.end()) return;
+    refuse("model.unused", part.key, part.place,
+           part.layers == 0 ? "the graph has no layers" : "a layer of m:layers() has no ops",
+           "for layer in m:layers(4) do x = … end, to the end of the loop");
+  }
+
+  // Marks expressions whose only user is an expression of their layer.
+  static void join_expressions(Part& part) {
+    std::vector<int> users(part.ops.size() + 1, 0), user(part.ops.size() + 1, -1);
+    for (std::size_t n = 0; n < part.ops.size(); ++n) {
+      for (const Ref& input : part.ops[n].inputs) {
+        ++users[input.op];
+        user[input.op] = static_cast<int>(n);
+      }
+    }
+    for (const Ref& result : part.results) users[result.op] += 2;
+    for (std::size_t n = 0; n < part.ops.size(); ++n) {
+      Recorded& one = part.ops[n];
+      if (!one.expression || users[n + 1] != 1) continue;
+      const Recorded& reader = part.ops[static_cast<std::size_t>(user[n + 1])];
+      // Sums of two values stay ops of their own, as long as nothing else is joined with them.
+      one.joined = reader.expression && reader.layer == one.layer && one.kind != "add";
+    }
   }
 
   // Reads a reference to an output of an earlier op, or to op 0, the input of the block.
   static Ref ref(const Json& json, const std::vector<Recorded>& ops, const std::string& key) {
     const std::optional<Ref> found = ref_of(json, ops.size());
-    const int outputs = !found || found->op == 0 ? 1 : ops[found->op - 1].op->outputs();
+    const int given = key == "graph" ? 3 : 1;
+    const int outputs = !found || found->op == 0 ? given : ops[found->op - 1].op->outputs();
     if (!found || static_cast<int>(found->output) >= outputs) bad_record(json, key);
     return *found;
   }
@@ -245,17 +343,20 @@ class Composed final : public Model {
                    const std::string& key) const {
     const auto text = [&](const char* name) { return json.value(name, Json("")).is_string(); };
     if (!json.is_object() || !json.contains("op") || !text("op") || !text("name") ||
-        !text(place_key) || !json.value("inputs", Json()).is_array())
+        !text(place_key) || !is_list(json.value("inputs", Json())))
       bad_record(json, key);
     Recorded one;
     one.kind = json.at("op").get<std::string>();
     one.name = json.value("name", "");
     one.place = json.value(place_key, "");
     for (const Json& input : json.at("inputs")) one.inputs.push_back(ref(input, before, key));
+    if (const auto layer = whole_number(json.value("layer", Json())))
+      one.layer = static_cast<int>(*layer);
     const Json given = json.value("options", Json::object());
     std::shared_ptr<const BlockOp>& known = made_[one.kind + json_text(given)];
     if (known == nullptr) known = make_op(one, given, key);
     one.op = known;
+    one.expression = known->expression();
     // A script's calls were checked when they were recorded; a record may be written by hand.
     if (one.inputs.size() != known->inputs().size()) bad_record(json, key);
     return one;
@@ -295,41 +396,31 @@ class Composed final : public Model {
             : name == "head_dim" ? "hidden / heads"
                                  : "heads");
     }
+    if (graph_) return compose_graph(b, first);
     int x = b.embed();
     if (first != nullptr) b.make_all_of(*first);
-    if (embed_) x = play(b, *embed_, x);
-    for (b.layer = 0; b.layer < layers_; ++b.layer) x = play(b, blocks_[b.layer], x);
+    if (embed_) x = play_block(b, *embed_, x);
+    for (b.layer = 0; b.layer < layers_; ++b.layer) x = play_block(b, blocks_[b.layer], x);
     b.layer = layers_;
-    x = head_ ? play(b, *head_, x) : b.rms_norm("norm", x);
+    x = head_ ? play_block(b, *head_, x) : b.rms_norm("norm", x);
     b.head_and_loss(x, values_.flag("tied"));
   }
 
-  int play(Builder& b, const Part& part, int x) const {
-    if (!part.result) {
-      refuse("function.result", part.key, part.place,
-             fmt::format("{}returned {}, not a value", where(b), part.got),
-             "return what the last op makes: return x + y");
+  void compose_graph(Builder& b, const Builder* first) const {
+    const std::vector<int> losses = play(b, *graph_, {b.tokens, b.labels, b.positions}, first);
+    for (int loss : losses) {
+      if (b.dims(loss).empty()) continue;
+      refuse("model.dims", graph_->key, graph_->place,
+             fmt::format("it returns a value of the dims {}, and a loss is one number",
+                         text_of(b.dims(loss))),
+             "return logits:cross_entropy(m.labels)");
     }
-    std::vector<std::vector<int>> made{{x}};
-    std::map<std::string, int> unnamed;
-    std::set<std::string> taken;
-    for (const Recorded& one : part.ops) {
-      std::string local = one.name;
-      if (local.empty()) {
-        const int count = ++unnamed[one.kind];
-        local = count == 1 ? one.kind : fmt::format("{}_{}", one.kind, count);
-      }
-      if (!taken.insert(local).second) {
-        refuse("model.twice", part.key, one.place,
-               fmt::format("{}two ops are called {}", where(b), quote(local)),
-               "give one of them another name");
-      }
-      std::vector<int> inputs;
-      for (const Ref& ref : one.inputs) inputs.push_back(made.at(ref.op).at(ref.output));
-      made.push_back(append(b, part, one, b.name(local), inputs));
-    }
-    check_all_used(b, part);
-    const int result = made.at(part.result->op).at(part.result->output);
+    b.graph.loss = losses.front();
+    b.graph.other_losses.assign(losses.begin() + 1, losses.end());
+  }
+
+  int play_block(Builder& b, const Part& part, int x) const {
+    const int result = play(b, part, {x}).front();
     if (b.dims(result) != b.dims(x)) {
       refuse("model.dims", part.key, part.place,
              fmt::format("{}it is given {} and returns {}", where(b), text_of(b.dims(x)),
@@ -337,6 +428,136 @@ class Composed final : public Model {
              "what it returns has the dims of what it is given");
     }
     return result;
+  }
+
+  // A value of the graph, or an expression of such values that is not an op yet.
+  struct Played {
+    int value = -1;
+    Expressions f;
+    int root = -1;
+    std::vector<int> operands;
+    const Recorded* op = nullptr;
+    std::string name;
+  };
+
+  // Appends the ops, and returns the values of its results. `given`: the outputs of op 0. `first`:
+  // if not null, what it made once is made before the ops of layers.
+  std::vector<int> play(Builder& b, const Part& part, const std::vector<int>& given,
+                        const Builder* first = nullptr) const {
+    if (part.results.empty()) {
+      refuse("function.result", part.key, part.place,
+             fmt::format("{}returned {}, not a value", where(b), part.got),
+             part.key == "graph" ? "return a loss: return logits:cross_entropy(m.labels)"
+                                 : "return what the last op makes: return x + y");
+    }
+    check_all_used(b, part);
+    std::vector<std::vector<Played>> made(1);
+    for (int value : given) made[0].push_back({value, {}, -1, {}, nullptr, ""});
+    std::map<std::pair<int, std::string>, int> unnamed;
+    std::set<std::pair<int, std::string>> taken;
+    for (const Recorded& one : part.ops) {
+      if (one.layer) b.layer = *one.layer;
+      if (first != nullptr && b.layer >= 0) b.make_all_of(*std::exchange(first, nullptr));
+      std::string local = one.name;
+      if (local.empty()) {
+        const int count = ++unnamed[{b.layer, one.kind}];
+        local = count == 1 ? one.kind : fmt::format("{}_{}", one.kind, count);
+      }
+      const bool is_op = one.kind != "weight";  // whose name has ".weight" behind it
+      if (!taken.insert({b.layer, is_op ? local : local + ".weight"}).second) {
+        refuse("model.twice", part.key, one.place,
+               fmt::format("{}two ops are called {}", where(b), quote(local)),
+               "give one of them another name");
+      }
+      std::vector<Played*> inputs;
+      for (const Ref& ref : one.inputs) inputs.push_back(&made.at(ref.op).at(ref.output));
+      made.push_back(played(b, part, one, b.name(local), inputs));
+    }
+    std::vector<int> results;
+    for (const Ref& result : part.results)
+      results.push_back(made.at(result.op).at(result.output).value);
+    return results;
+  }
+
+  // Appends an op, or leaves an expression to the one that reads it.
+  static std::vector<Played> played(Builder& b, const Part& part, const Recorded& one,
+                                    const std::string& name, const std::vector<Played*>& inputs) {
+    const bool joins = std::any_of(inputs.begin(), inputs.end(),
+                                   [](const Played* input) { return input->value < 0; });
+    if (one.expression == "a + b" || one.expression == "a - b") check_sum(b, part, one, inputs);
+    std::vector<Played> outputs;
+    if (!one.joined && !joins) {
+      std::vector<int> values;
+      for (const Played* input : inputs) values.push_back(input->value);
+      for (int value : append(b, part, one, name, values))
+        outputs.push_back({value, {}, -1, {}, nullptr, ""});
+      return outputs;
+    }
+    std::vector<int> all;
+    for (const Played* input : inputs) {
+      if (input->value >= 0) all.push_back(input->value);
+      all.insert(all.end(), input->operands.begin(), input->operands.end());
+    }
+    const Dims dims = b.map_dims(all);
+    Played whole{-1, {}, -1, {}, &one, name};
+    std::vector<int> arguments;
+    for (Played* input : inputs) arguments.push_back(argument(b, part, *input, dims, whole));
+    Expressions own;
+    const int root = own.parse(*one.expression);
+    whole.root = whole.f.copy(own, root, arguments);
+    if (!one.joined) append_map(b, part, whole);
+    outputs.push_back(std::move(whole));
+    return outputs;
+  }
+
+  // A sum of values of which neither has all dims of the other is a mistake; a product need not be.
+  static void check_sum(const Builder& b, const Part& part, const Recorded& one,
+                        const std::vector<Played*>& inputs) {
+    const auto dims = [&](const Played& input) {
+      return input.value >= 0 ? b.dims(input.value) : b.map_dims(input.operands);
+    };
+    const Dims first = dims(*inputs[0]), second = dims(*inputs[1]);
+    const auto has_all = [](const Dims& all, const Dims& some) {
+      return std::all_of(some.begin(), some.end(), [&](Dim dim) { return contains(all, dim); });
+    };
+    if (has_all(first, second) || has_all(second, first)) return;
+    refuse("model.dims", part.key, one.place,
+           fmt::format("{}: {} and {} differ: a sum is of the dims of one of the two",
+                       b.name(one.name.empty() ? one.kind : one.name), text_of(first),
+                       text_of(second)),
+           "x:linear \"hidden\" gives a value other dims");
+  }
+
+  // The node of `whole` for one of its inputs: that input's expression, if it is of the same dims,
+  // or an operand.
+  static int argument(Builder& b, const Part& part, Played& input, const Dims& dims,
+                      Played& whole) {
+    constexpr std::size_t most = 26;  // operands have letters
+    const auto operand = [&](int value) {
+      const auto found = std::find(whole.operands.begin(), whole.operands.end(), value);
+      const auto place = found - whole.operands.begin();
+      if (found == whole.operands.end()) whole.operands.push_back(value);
+      return whole.f.operand(static_cast<int>(place));
+    };
+    const bool fits = input.value < 0 && b.map_dims(input.operands) == dims &&
+                      whole.operands.size() + input.operands.size() <= most;
+    if (!fits) {
+      if (input.value < 0) append_map(b, part, input);
+      return operand(input.value);
+    }
+    std::vector<int> operands;
+    for (int value : input.operands) operands.push_back(operand(value));
+    return whole.f.copy(input.f, input.root, operands);
+  }
+
+  static void append_map(Builder& b, const Part& part, Played& expression) {
+    try {
+      expression.value =
+          b.map(expression.name, expression.f.text(expression.root), expression.operands);
+    } catch (const Error& error) {
+      throw at_place(error, part.key, expression.op->place);
+    }
+    expression.operands.clear();
   }
 
   static std::vector<int> append(Builder& b, const Part& part, const Recorded& one,
@@ -358,7 +579,7 @@ class Composed final : public Model {
   // An op whose result nothing uses has parameters that never get a gradient.
   static void check_all_used(const Builder& b, const Part& part) {
     std::vector<bool> used(part.ops.size() + 1, false);
-    used[part.result->op] = true;
+    for (const Ref& result : part.results) used[result.op] = true;
     for (std::size_t n = part.ops.size(); n > 0; --n) {
       const Recorded& one = part.ops[n - 1];
       if (!used[n]) {
@@ -392,7 +613,7 @@ class Composed final : public Model {
   std::vector<std::string> declared_;  // the dims that the script gives
   int layers_ = 0;
   std::vector<Part> blocks_;
-  std::optional<Part> embed_, head_;
+  std::optional<Part> embed_, head_, graph_;
   mutable std::map<std::string, std::shared_ptr<const BlockOp>> made_;  // ops by kind and options
 };
 

@@ -121,7 +121,7 @@ int Decoder::attention(int x) {
   const int v = linear(op + ".v", h, {"kv_heads", "head_dim", "hidden"}, theirs + "v_proj.weight");
   q = b.rope(op + ".q_rope", q, table_);
   k = b.rope(op + ".k_rope", k, table_);
-  h = b.attention(op, q, k, v, window_, unfused_);
+  h = b.attention(op, q, k, v, {window_}, unfused_);
   h = linear(op + ".o", h, {"hidden", "heads", "head_dim"}, theirs + "o_proj.weight");
   return b.add(op + "_add", x, h);
 }

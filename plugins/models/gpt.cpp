@@ -145,7 +145,7 @@ class Gpt final : public Model, public HfModel {
     const int q = head(".attention.q", h, 0);
     const int k = head(".attention.k", h, 1);
     const int v = head(".attention.v", h, 2);
-    h = b.attention(name + ".attention", q, k, v, 0, unfused);
+    h = b.attention(name + ".attention", q, k, v, {}, unfused);
     h = linear(".attention.o", h, {"hidden", "heads", "head_dim"}, {"hidden"}, residual,
                ".attn.c_proj");
     x = b.add(name + ".attention_add", x, h);

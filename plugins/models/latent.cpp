@@ -109,7 +109,7 @@ int Decoder::latent_attention(const std::string& op, const std::string& theirs, 
   const int kv =
       linear(op + ".kv", latent, {"heads", "kv_dim", "kv_rank"}, theirs + "kv_b_proj.weight");
   const auto [k, v] = b.latent_keys(op + ".keys", kv, turned, "qk_dim", "value_dim");
-  h = b.attention(op, q, k, v, window_, unfused_);
+  h = b.attention(op, q, k, v, {window_}, unfused_);
   return linear(op + ".o", h, {"hidden", "heads", "value_dim"}, theirs + "o_proj.weight");
 }
 

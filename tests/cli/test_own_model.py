@@ -138,7 +138,7 @@ end
             ("plan(function(x) return x + x:attention { name = 'shared.a' } end)", 2, "script.argument"),
             ("plan(function(x) return x + x:attention { name = 'layers.0.a' } end)", 2, "script.argument"),
             ("plan(function(x) return x + x:swiglu() end)", 2, "script.argument"),
-            ("plan(function(x) return x + 1 end)", 2, "script.argument"),
+            ("plan(function(x) return x + 'a' end)", 2, "script.argument"),
             ("local kept; plan(function(x) kept = kept or x:rms_norm() return x + kept end)", 2, "script.argument"),
         ]
         errors = self.all_refused(REFUSED, *cases)
@@ -179,11 +179,17 @@ end
 
     def test_the_page_shows_what_runs(self):
         page = pages.part("models", "A model of one's own")
-        blocks = dict(pages.blocks(page))
-        self.assertIn(blocks["cpp"], (SOURCE / "tests/plugins/own_model/own_model.cpp").read_text())
-        self.assertEqual(self.only("run", self.write(blocks["lua"]))["verdict"], "equal")
+        scripts = [text for language, text in pages.blocks(page) if language == "lua"]
+        self.assertIn(dict(pages.blocks(page))["cpp"], (SOURCE / "tests/plugins/own_model/own_model.cpp").read_text())
+        self.assertEqual(len(scripts), 4)  # the third is a part of what tests/cli/test_models.py runs
+        for script in scripts[:2]:
+            self.assertEqual(self.only("run", self.write(script))["verdict"], "equal")
+        published = scripts[3] + """
+local mw = require "meshwright"
+mw.plan { model = gemma2, data = mw.synthetic { sequence = 16 }, batch = 2, steps = 1, optimizer = mw.sgd { lr = 1 } }"""
+        self.only("plan", self.write(published))
         ops = {one["name"] for line in self.all("plugins", "list") for one in line.get("brings", []) if one["kind"] == "op"}
-        for op in ops - {"add"}:
+        for op in ops - {"add", "weight"}:
             self.assertIn(f":{op}", page)
 
     def test_a_plugin_brings_a_model_and_an_op(self):

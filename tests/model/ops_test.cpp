@@ -203,7 +203,7 @@ TEST_CASE("attention over a window", "[kernels]") {
   const auto [first, count] =
       GENERATE(table<std::int64_t, std::int64_t>({{0, 24}, {8, 8}, {16, 8}}));
   OpCase c = attention_case({4, 0, 4, 2, 0, 2, 24, first, count});
-  c.op.type = GENERATE(false, true) ? unfused_attention(window) : attention(window);
+  c.op.type = GENERATE(false, true) ? unfused_attention({window}) : attention(window);
   check_op(c, [&, q0 = first, q = count](const Tensors& in) {
     const at::Tensor k = in[1].repeat_interleave(2, 2), v = in[2].repeat_interleave(2, 2);
     const at::Tensor query = at::arange(q0, q0 + q).unsqueeze(1), key = at::arange(24).unsqueeze(0);
@@ -218,7 +218,7 @@ TEST_CASE("gradients of attention whose scores exist are those of finite differe
           "[kernels]") {
   // Grouped key heads, cut heads, queries in the middle, and a window.
   const std::int64_t window = GENERATE(0, 3);
-  OpCase c = attention_case({8, 2, 4, 4, 1, 2, 7, 2, 3}, 3, 2, unfused_attention(window));
+  OpCase c = attention_case({8, 2, 4, 4, 1, 2, 7, 2, 3}, 3, 2, unfused_attention({window}));
   check_slopes(c);
 }
 

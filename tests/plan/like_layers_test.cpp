@@ -96,7 +96,7 @@ class Alternating final : public Model {
       const int q = b.linear_to(b.name("q"), h, {"heads", "head_dim"});
       const int k = b.linear_to(b.name("k"), h, {"kv_heads", "head_dim"});
       const int v = b.linear_to(b.name("v"), h, {"kv_heads", "head_dim"});
-      h = b.attention(b.name("attention"), q, k, v, b.layer % 2 == 0 ? 4 : 0);
+      h = b.attention(b.name("attention"), q, k, v, {b.layer % 2 == 0 ? 4 : 0});
       x = b.add(b.name("add"), x, b.linear_to(b.name("o"), h, {"hidden"}));
       const Dim width = b.layer == 6 ? Dim("narrow") : Dim("ffn");
       h = b.gelu(b.name("gelu"), b.linear_to(b.name("up"), x, {width}));

@@ -132,6 +132,7 @@ MESSAGES = {
                    r"(-o|--\w+) .*: (-o|--\w+) names it too \[name another file\]"],
     "function.result": [r"skip: the function returned 3 for \".*\" \[return why .*",
                         r"model\.block: layer \d+: returned .*, not a value \[return what .*",
+                        r"model\.graph: returned .*, not a value \[return a loss: .*",
                         r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
                      r"\"none\", \"bf16\", \"powersgd\"\]",
                         r"plan\[1\]\.schedule: the schedule function returned .* \[return a list with one entry "
@@ -186,14 +187,16 @@ MESSAGES = {
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
     "model.dims": [r"model\.dims\.\w+: \w+ is to be like itself \[name the dim .*",
-                   r"model\.block: (\w+: )?layers\.\d+\.\w+(\.weight)?: .*", r"model\.block: layer \d+: it is given \(.*\) and "
+                   r"model\.graph: it returns a value of the dims \(.*\), and a loss is one number \[return .*",
+                   r"model\.(block|graph): (\w+: )?layers\.\d+\.\w+(\.weight)?: .*", r"model\.block: layer \d+: it is given \(.*\) and "
                    r"returns \(.*\) \[what it returns .*",
                    r"model\.dims\.\w+: \w+ is to be like \w+, and there is no such dim \[.*"],
     "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it "
                      r"even\]"],
     "model.twice": [r"model\.dims\.\w+: \w+ is a dim of every model: it cannot be given a size \[.*",
                     r"model\.block: layer \d+: two ops are called \"\w+\" \[give one .*"],
-    "model.unused": [r"model\.block: layer \d+: nothing uses what \"\w+\" makes \[return it, .*",
+    "model.unused": [r"model\.graph: (nothing uses what \"\w+\" makes|the graph has no layers|a layer of m:layers\(\) has no ops) \[.*",
+                     r"model\.block: layer \d+: nothing uses what \"\w+\" makes \[return it, .*",
                      r"model\.dims\.\w+: no op has the dim \w+ \[leave it out, .*"],
     "option.choice": [r"the pass \".*\": there is no axis \".*\", in this plan or of a strategy that ships \[(did you mean .*\?.*|the plan's "
                       r"axes are .*)\]",
@@ -209,7 +212,9 @@ MESSAGES = {
                      r")?(scheduler|reduction hook|\w+)s: .*; others come from plugins: .*--plugin-path\]",
                       r"(offload|recompute): there is no \"half\" \[.*\"full\".*",
                       r"(offload|recompute)\.ops: no op of a layer is called \"mpl\" \[kinds are .*attention.*"],
-    "option.conflict": [r"zero\(\d+\): keep = true at stage \d, .* \[leave keep out, or write stage = 3\]",
+    "option.conflict": [r"model\.\w+: graph and \w+: a graph (is the whole model|says itself what it projects by) \[.*",
+                        r"attend: window and causal = false: .* \[leave out one of them\]",
+                        r"zero\(\d+\): keep = true at stage \d, .* \[leave keep out, or write stage = 3\]",
                         r"evaluate\.data\.sequence is \d+, and the run.s is \d+ \[leave it out: .*",
                         r"model\.block: experts of two layers differ in \w+: .* \[give all layers .*",
                         r"model\.kv_heads: latent attention has a key for every head \[leave kv_heads or "
@@ -230,7 +235,7 @@ MESSAGES = {
     "option.divides": [r"zero\(\d+\): \d+ replicas do not divide \d+ ranks \[nearest: replicas = \d+( or \d+)?\]",
                        r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
     "option.missing": [r"resume needs to know where checkpoints lie, .* \[write checkpoint = .*",
-                       rf"{NAME} is missing \[.*", r"sequence is missing: the tokens of one sample \[write sequence = .*",
+                       rf"(model\.\w+: )?{NAME} is missing \[.*", r"sequence is missing: the tokens of one sample \[write sequence = .*",
                        r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
                      r"has .*",
                        r"recompute: there is no limit to fit: neither memory nor a cluster is named \[write .*",
@@ -262,6 +267,7 @@ MESSAGES = {
     "option.value": [r"data\.path: the braces of \".*\" stand for \d+ names; 10000 may be \[write .*\]",
                      r"account: it is taken of the steps of `trace`, which names none \[leave trace out .*\]", r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",
                      r"trace: .* is no step \[steps count from 0: trace = .*",
+                     r"(model\.\w+: )?f: \".*\" (cannot be read: .*|has no operand) \[an expression of .*",
                      rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
                      r"optimizer\.betas: these are not two \[for example .*\]",
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
@@ -391,8 +397,13 @@ MESSAGES = {
     "script.argument": [r"(the lane .*|over): there is no axis \".*\", in this plan or of a strategy that ships \[(did you mean .*\?.*|the plan's "
                         r"axes are .*)\]",
                         r"mw\.bar_chart: .* \[for example mw\.bar_chart \{ file = .*", r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
-                        r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
-                        r"\w+: a value of another layer.* \[a block computes .*",
+                        r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value . a value or a number; got a \w+ \[x . y\]",
+                        r"a value has a number as its power; got a \w+ \[x \^ 2\]",
+                        r"layers takes a whole number from 1 to 4096; got \w+ \[for layer .*", r"layers within a layer \[a loop .*",
+                        r"weight takes its name and its dims; got a \w+ \[m:weight .*",
+                        r"linear: with a weight of the model it takes no \w+ \[m:weight .*",
+                        r"\w+ has no \w+ \[it has .*", r"\w+\.\w+ is a \w+; got a \w+ \[left out, it is .*",
+                        r"\w+: a value of another (layer|model).* \[a block computes .*",
                         r"\w+: the name [\w.]+ says that layers share its parameters, .* \[name it otherwise, .*",
                         r"the lane .* has nothing left that is \{ .* \} \[((the next one is )?instruction \d+, .*|did you mean .*\?|"
                         r"\w+ is one of .*|none of these instructions has any \w+|there are .*; none is all of it)\]",

@@ -107,17 +107,23 @@ local function verb_types(given)
   return text
 end
 
--- What a block of mw.model computes with: a method for each op.
+-- What functions of mw.model compute with: a method for each op.
 local function value_types(given)
   local classes, methods = "", ""
   for _, op in ipairs(given.ops) do
     classes = classes .. ("---@class meshwright.op.%s\n---@field name? string of the op and its parameters\n%s\n"):format(
       op.name, fields(op.takes))
-    methods = methods .. ("---@field %s fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.%s|string"
-      .. "): meshwright.Value, meshwright.Value? %s\n"):format(op.name, op.name, op.doc)
+    if op.name ~= "weight" then  -- a method of the graph: types.lua
+      methods = methods .. ("---@field %s fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.%s|string"
+        .. "): meshwright.Value, meshwright.Value? %s\n"):format(op.name, op.name, op.doc)
+    end
   end
-  return classes .. "---A value over named dims, in a block of mw.model.\n---@class meshwright.Value\n"
-    .. "---@operator add(meshwright.Value): meshwright.Value\n" .. methods .. "\n"
+  local operators = ""
+  for _, operator in ipairs { "add", "sub", "mul", "div" } do
+    operators = operators .. ("---@operator %s(meshwright.Value|number): meshwright.Value\n"):format(operator)
+  end
+  return classes .. "---A value over named dims, in a function of mw.model.\n---@class meshwright.Value\n" .. operators
+    .. "---@operator pow(number): meshwright.Value\n---@operator unm: meshwright.Value\n" .. methods .. "\n"
 end
 
 -- Options of mw.model hold more than their declarations say.
@@ -126,6 +132,7 @@ local model_types = {
   block = "fun(x: meshwright.Value, layer: integer): meshwright.Value?",
   embed = "fun(x: meshwright.Value): meshwright.Value?",
   head = "fun(x: meshwright.Value): meshwright.Value?",
+  graph = "fun(m: meshwright.Graph): meshwright.Value|meshwright.Value[]|nil",
 }
 
 local function constructor_types(given)

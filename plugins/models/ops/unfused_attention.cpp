@@ -77,7 +77,8 @@ UnfusedShape unfused_shape(const Op& op, const LocalDims& dims) {
 
 class UnfusedAttention final : public OpType {
  public:
-  explicit UnfusedAttention(std::int64_t window) : window_(window) {}
+  explicit UnfusedAttention(const AttentionLimits& limits)
+      : window_(limits.window), cap_(limits.softcap), causal_(limits.causal) {}
 
   std::string kind() const override { return "unfused_attention"; }
   OpClass op_class() const override { return OpClass::attention; }
@@ -98,12 +99,16 @@ class UnfusedAttention final : public OpType {
     const at::Tensor k = spread(call.inputs[1], shape.map), v = spread(call.inputs[2], shape.map);
     set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
     call.saved = {at::empty({shape.batch, shape.heads, shape.queries, shape.keys}, q.options())};
-    const at::Tensor hidden =
-        unseen(call.dims.at(op.inputs[0].dims[1]), call.dims.at(op.inputs[1].dims[1]), window_, q);
+    at::Tensor hidden;
+    if (causal_) {
+      hidden = unseen(call.dims.at(op.inputs[0].dims[1]), call.dims.at(op.inputs[1].dims[1]),
+                      window_, q);
+    }
     for (std::int64_t i = 0; i < shape.batch; ++i) {
       at::Tensor softmax = call.saved[0][i];
       at::Tensor scores = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
-      scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+      if (cap_ > 0) capped(scores).mul_(cap_);
+      if (causal_) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
       at::_softmax_out(softmax, scores, -1, false);
       scores = at::Tensor();
       call.outputs[0][i].copy_(matrices(scaled_product(softmax, matrices(v[i]), 1)));
@@ -125,6 +130,10 @@ class UnfusedAttention final : public OpType {
       if (!dq.tensor.defined() && !dk.defined()) continue;
       at::Tensor scores = scaled_product(dout, turned(matrices(v[i])), 1);
       scores = at::_softmax_backward_data(scores, softmax, -1, q.scalar_type());
+      if (cap_ > 0) {  // the derivative is 1 - tanh(s / cap)^2
+        at::Tensor s = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
+        scores.mul_(capped(s).square_().neg_().add_(1));
+      }
       if (dq.tensor.defined()) {
         put({dq.tensor[i], dq.add},
             matrices(scaled_product(scores, matrices(k[i]), score_scale(q))));
@@ -149,9 +158,12 @@ class UnfusedAttention final : public OpType {
     cost.flops =
         (backward ? 4.0 : 2.0) * static_cast<double>(shape.keys) * static_cast<double>(q + out);
     cost.executed = cost.flops;
+    if (cap_ > 0 && backward)
+      cost.executed += 2.0 * static_cast<double>(shape.keys) * static_cast<double>(q);
     // Passes over scores: forward writes the product, masks it in place, reads it for the softmax,
     // writes and reads that; backward writes and reads each of two, and reads the softmax twice.
-    const double passes = backward ? 7 : 6;
+    // A soft cap is two more passes, and in backward another product and six.
+    const double passes = (backward ? 7 : 6) + (cap_ > 0 ? backward ? 6 : 2 : 0);
     cost.bytes =
         static_cast<double>(element) * (passes * static_cast<double>(shape.batch * shape.scores()) +
                                         (backward ? 2.0 : 1.0) * static_cast<double>(q + out)) +
@@ -169,17 +181,18 @@ class UnfusedAttention final : public OpType {
 
   std::int64_t in_forward(const UnfusedShape& shape, const Spread& keys, int element) const {
     const std::int64_t copied = copies(shape.map) ? keys.k + keys.v : 0;
-    const std::int64_t seen = shape.queries * shape.keys;  // bytes of the mask
+    const std::int64_t seen = causal_ ? shape.queries * shape.keys : 0;  // bytes of the mask
     const std::int64_t scores = shape.scores() * element;
     const std::int64_t made = shape.heads * shape.queries * shape.value_dim * element;
     // While the mask is made, the tokens' places (8 bytes each) exist, and with a window another
     // mask.
     const std::int64_t places =
-        8 * (shape.queries + shape.keys) + (window_ > 0 ? seen + 8 * shape.queries : 0);
+        !causal_ ? 0
+                 : 8 * (shape.queries + shape.keys) + (window_ > 0 ? seen + 8 * shape.queries : 0);
     return copied + seen + std::max({places, scores, made});
   }
 
-  static std::int64_t in_backward(const UnfusedShape& shape, const Spread& keys, int element) {
+  std::int64_t in_backward(const UnfusedShape& shape, const Spread& keys, int element) const {
     const auto& [map, batch, queries, heads, all, head_dim, value_dim] = shape;
     const std::int64_t copied = copies(map) ? keys.k + keys.v : 0;
     // Copies, and the gradients of keys and values that are not yet the op's own.
@@ -188,18 +201,23 @@ class UnfusedAttention final : public OpType {
     const std::int64_t scores = shape.scores() * element, row = heads * element;
     const std::int64_t dv = row * all * value_dim, dq = row * queries * head_dim,
                        dk = row * all * head_dim;
-    const std::int64_t most = around + std::max({2 * scores, scores + dq, scores + dk, dv});
+    const std::int64_t most =
+        around + std::max({(cap_ > 0 ? 3 : 2) * scores, scores + dq, scores + dk, dv});
     if (map.identity()) return most;
     return std::max(most, fold_workspace(map, keys.k, keys.v, keys.kept_v, /*whole=*/true));
   }
 
+  at::Tensor& capped(at::Tensor& scores) const { return scores.div_(cap_).tanh_(); }
+
   const std::int64_t window_;
+  const double cap_;
+  const bool causal_;
 };
 
 }  // namespace
 
-OpTypePtr unfused_attention(std::int64_t window) {
-  return only_of<UnfusedAttention>(std::max<std::int64_t>(window, 0));
+OpTypePtr unfused_attention(const AttentionLimits& limits) {
+  return only_of<UnfusedAttention>(limits);
 }
 
 }  // namespace mw

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ class BlockOp : public Registered {
   // Names of the inputs, for messages; the first input is what stands before the colon.
   virtual std::vector<std::string> inputs() const { return {"x"}; }
   virtual int outputs() const { return 1; }
+  // The expression of the inputs a, b, … that the op computes for each element (ops.h: map), if it
+  // does no more than that. A model joins such ops where nothing else uses what lies between them.
+  virtual std::optional<std::string> expression() const { return std::nullopt; }
   // Adds the op to the builder's graph under `name` (in full: "layers.3.norm") and returns the
   // values that it makes, as many as outputs(). `inputs` are as many as inputs(). Const and without
   // memory: a graph is built several times, for microbatches of different sizes.

@@ -105,7 +105,9 @@ class Builder {
   std::vector<int> append(Op op, const std::vector<Graph::Output>& outputs);
 
   // The tokens' rows (batch, seq, hidden) of `weight` (vocab, hidden).
-  int embedding(const std::string& name, int weight);
+  int embedding(const std::string& name, int weight) { return lookup(name, tokens, weight); }
+  // The rows of `weight` (rows, width) that indices (…) name: (…, width).
+  int lookup(const std::string& name, int indices, int weight);
   // Contracts the dims that x and `weight` share, which must be the last dims of both, in one
   // order. The output has x's other dims, then the weight's. `bias` -1: none.
   int linear(const std::string& name, int x, int weight, int bias = -1);
@@ -125,11 +127,11 @@ class Builder {
                               RopePairs pairs = RopePairs::halves);
   int rope(const std::string& name, int x, const std::vector<int>& table,
            RopePairs pairs = RopePairs::halves);
-  // Causal attention of q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v
-  // (batch, seq, kv_heads, width) -> (batch, seq, heads, width). `window`: tokens that a query
-  // sees, itself and those before it; 0: all. `unfused`: the softmax of scores is a tensor that
-  // backward reads.
-  int attention(const std::string& name, int q, int k, int v, std::int64_t window = 0,
+  // Attention of q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch,
+  // seq, kv_heads, width) -> (batch, seq, heads, width). `unfused`: the softmax of scores is a
+  // tensor that backward reads. Attention with a soft cap, or that is not causal, is unfused in
+  // any case.
+  int attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits = {},
                 bool unfused = false);
   // Splits x (…, first + second) into (…, first) and (…, second).
   std::pair<int, int> split(const std::string& name, int x, Dim first, Dim second);
@@ -142,6 +144,16 @@ class Builder {
   int swiglu(const std::string& name, int gate, int up, int weights = -1);
   int gelu(const std::string& name, int x);  // the tanh form
   int add(const std::string& name, int stream, int branch);
+  // The expression `f` of each element (ops.h: map). The output has the dims of the operand that
+  // has most of them, then those of the others that it lacks.
+  int map(const std::string& name, const std::string& f, const std::vector<int>& operands);
+  Dims map_dims(const std::vector<int>& operands) const;  // the dims of that output
+  int sum(const std::string& name, int x, const Dims& over);
+  // x under other dims: the same ones in another order, of which one may have a new name, of a dim
+  // as large.
+  int as(const std::string& name, int x, const Dims& to);
+  // a (…, first) and b (…, second), one after the other: (…, into).
+  int concat(const std::string& name, int a, int b, Dim into);
 
   // Experts. A model has one `top`, one capacity and one number of experts. Routed: the tokens'
   // rows by expert, their places among the choices, and their weights.
@@ -161,7 +173,12 @@ class Builder {
                       const ExpertNames& names = {});
 
   // Adds the three ops of the loss, for logits (batch, seq, vocab), and sets Graph::loss.
-  void cross_entropy(int logits);
+  void cross_entropy(int logits) { graph.loss = cross_entropy("loss", logits, labels); }
+  // The same for any labels (batch, seq); the ops' names begin with `name`. Of labels that shift()
+  // made, those that it had none for do not count; the divisor stays the tokens of a step.
+  int cross_entropy(const std::string& name, int logits, int labels_of_logits);
+  // Labels (batch, seq) of the tokens `by` further on.
+  int shift(const std::string& name, int labels_of_tokens, std::int64_t by);
   // What every decoder begins and ends with: embed() adds the embedding; head_and_loss() the
   // projection to the vocabulary, by a weight of its own or (`tied`) the embedding's, and the loss.
   // Both set `layer`.
@@ -194,6 +211,7 @@ class Builder {
   std::vector<std::pair<std::string, Make>> makers_;
   std::map<std::string, std::vector<int>> made_once_;
   std::unordered_set<std::string> names_;
+  std::map<int, std::int64_t> shifted_;  // by how many tokens, of values that shift() made
 };
 
 // Whether the option head_dim gives a width: it is neither left out nor 0.

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "meshwright/op.h"
 
@@ -49,9 +51,18 @@ OpTypePtr rope(RopePairs pairs = RopePairs::halves);
 // own queries. A query sees itself and the `window` - 1 tokens before it; 0: all before it [Jiang
 // et al. 2023, "Mistral 7B"].
 OpTypePtr attention(std::int64_t window = 0);
-// Causal attention as attention() computes it, by two products with a softmax between them.
-// Backward reads that softmax (batch, heads, seq, keys). Keys cannot come in ring steps.
-OpTypePtr unfused_attention(std::int64_t window = 0);
+// What a query of unfused attention sees. `window` as in attention(), of causal attention alone.
+// `softcap`: scores s become softcap * tanh(s / softcap) [Gemma Team 2024, "Gemma 2", section 2];
+// 0: none. Without `causal` a query sees every key.
+struct AttentionLimits {
+  std::int64_t window = 0;
+  double softcap = 0;
+  bool causal = true;
+  friend bool operator==(const AttentionLimits&, const AttentionLimits&) = default;
+};
+// Attention as attention() computes it, by two products with a softmax between them. Backward reads
+// that softmax (batch, heads, seq, keys). Keys cannot come in ring steps.
+OpTypePtr unfused_attention(const AttentionLimits& limits = {});
 
 // Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
 // inputs: x (..., first + second) -> (..., first), (..., second). Needs all three whole.
@@ -67,6 +78,21 @@ OpTypePtr swiglu();
 // GELU in the tanh form [Hendrycks and Gimpel 2016], as GPT-2 has it.
 OpTypePtr gelu();
 
+// inputs: the operands a, b, … of the expression `f`, such as "a * silu(b) + 1" -> f of each
+// element, in the dims of all operands. An operand that lacks a dim is the same along it. Backward
+// reads the operands that the derivatives mention, and the gradients are such expressions too.
+OpTypePtr map(const std::string& f);
+// Whether an expression of a alone is a multiple of a.
+bool is_linear_map(const std::string& f);
+
+// inputs: x (linear) -> the sum over the dims that the output lacks. A cut dim leaves it Partial.
+OpTypePtr sum();
+// inputs: a (..., first), b (..., second) -> (..., first + second). Needs the three whole.
+OpTypePtr concat();
+// inputs: x (linear) -> its elements; dim i of the output is dim order[i] of x. A dim that has
+// another name there is to be whole in both.
+OpTypePtr permuted(const std::vector<std::int64_t>& order);
+
 // inputs: stream, branch -> their sum, in place of the branch if nobody reads that later.
 OpTypePtr add();
 
@@ -79,6 +105,13 @@ OpTypePtr add();
 OpTypePtr ce_max();
 OpTypePtr ce_stats();
 OpTypePtr ce_loss(std::int64_t tokens);
+
+// inputs: labels (batch, seq; index) -> those of the tokens `by` further on; the last ones have the
+// sequence's last label. Needs seq whole.
+OpTypePtr shift(std::int64_t by);
+// inputs: stats (ce_stats) -> the same, but the last `count` tokens of a sequence have no loss.
+// Needs stat whole.
+OpTypePtr without_last(std::int64_t count);
 
 // Experts. The tokens that chose an expert are rows of a sparse tensor (Sparse), (experts, batch,
 // seq; ...), in which each token has `top` rows.

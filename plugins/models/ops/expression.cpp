@@ -1,0 +1,635 @@
+// Reads, differentiates and computes elementwise expressions.
+#include "expression.h"
+
+#include <ATen/ExpandUtils.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <cmath>
+#include <functional>
+#include <numbers>
+#include <optional>
+#include <stdexcept>
+
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+using Code = Expressions::Code;
+
+const std::map<std::string, Code>& simple_functions() {
+  static const std::map<std::string, Code> codes{
+      {"exp", Code::exp},           {"log", Code::log},     {"sqrt", Code::sqrt},
+      {"rsqrt", Code::rsqrt},       {"tanh", Code::tanh},   {"sigmoid", Code::sigmoid},
+      {"erf", Code::erf},           {"relu", Code::relu},   {"step", Code::step},
+      {"sin", Code::sin},           {"cos", Code::cos},     {"abs", Code::abs},
+      {"sign", Code::sign},         {"silu", Code::silu},   {"gelu", Code::gelu},
+      {"gelu_erf", Code::gelu_erf}, {"max", Code::maximum}, {"min", Code::minimum}};
+  return codes;
+}
+
+const char* name_of(Code code) {
+  for (const auto& [name, one] : simple_functions()) {
+    if (one == code) return name.c_str();
+  }
+  return "";
+}
+
+int arity(Code code) {
+  switch (code) {
+    case Code::operand:
+    case Code::number:
+      return 0;
+    case Code::add:
+    case Code::subtract:
+    case Code::multiply:
+    case Code::divide:
+    case Code::maximum:
+    case Code::minimum:
+    case Code::through_silu:
+    case Code::through_gelu:
+    case Code::through_gelu_erf:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+// The code of a number times a slope.
+std::optional<Code> through_of(Code slope) {
+  switch (slope) {
+    case Code::slope_of_silu:
+      return Code::through_silu;
+    case Code::slope_of_gelu:
+      return Code::through_gelu;
+    case Code::slope_of_gelu_erf:
+      return Code::through_gelu_erf;
+    default:
+      return std::nullopt;
+  }
+}
+
+// sign(0) and step(0) are 0.
+double value_of(Code code, double a, double b) {
+  switch (code) {
+    case Code::add:
+      return a + b;
+    case Code::subtract:
+      return a - b;
+    case Code::multiply:
+      return a * b;
+    case Code::divide:
+      return a / b;
+    case Code::maximum:
+      return std::max(a, b);
+    case Code::minimum:
+      return std::min(a, b);
+    case Code::negate:
+      return -a;
+    case Code::exp:
+      return std::exp(a);
+    case Code::log:
+      return std::log(a);
+    case Code::sqrt:
+      return std::sqrt(a);
+    case Code::rsqrt:
+      return 1 / std::sqrt(a);
+    case Code::tanh:
+      return std::tanh(a);
+    case Code::sigmoid:
+      return 1 / (1 + std::exp(-a));
+    case Code::erf:
+      return std::erf(a);
+    case Code::relu:
+      return std::max(a, 0.0);
+    case Code::step:
+      return a > 0 ? 1 : 0;
+    case Code::silu:
+      return a / (1 + std::exp(-a));
+    case Code::gelu:
+      return 0.5 * a *
+             (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (a + 0.044715 * a * a * a)));
+    case Code::gelu_erf:
+      return 0.5 * a * (1 + std::erf(a * std::sqrt(0.5)));
+    case Code::sin:
+      return std::sin(a);
+    case Code::cos:
+      return std::cos(a);
+    case Code::abs:
+      return std::abs(a);
+    case Code::sign:
+      return a > 0 ? 1 : a < 0 ? -1 : 0;
+    default:
+      throw std::logic_error("no function of numbers");
+  }
+}
+
+// An argument of a node: a tensor, or a number if that is undefined.
+struct Argument {
+  at::Tensor tensor;
+  double number = 0;
+  // Whether nothing reads the tensor later, so that it may hold the result.
+  bool free = false;
+};
+
+at::Tensor computed_from_two(Code code, const Argument& a, const Argument& b) {
+  const bool left = !a.tensor.defined();  // a number stands on the left
+  const Argument& one = left ? b : a;
+  const at::Tensor& x = one.tensor;
+  const bool both = !left && b.tensor.defined();
+  const at::Tensor other =
+      both ? b.tensor : at::scalar_tensor(left ? a.number : b.number, x.options().device(at::kCPU));
+  // The tensor that holds the result: one that is free and as large.
+  const auto holds = [&](const at::Tensor& tensor, const at::Tensor& beside) {
+    return tensor.dim() >= beside.dim() && at::is_expandable_to(beside.sizes(), tensor.sizes());
+  };
+  at::Tensor to;
+  if (one.free && holds(x, other)) to = x;
+  if (!to.defined() && both && b.free && holds(other, x)) to = other;
+  const at::Tensor& first = left ? other : x;
+  const at::Tensor& second = left ? x : other;
+  const auto into = [&](auto plain, auto out) { return to.defined() ? out(to) : plain(); };
+  switch (code) {
+    case Code::add:
+      return into([&] { return at::add(first, second); },
+                  [&](at::Tensor& t) { return at::add_out(t, first, second); });
+    case Code::subtract:
+      return into([&] { return at::sub(first, second); },
+                  [&](at::Tensor& t) { return at::sub_out(t, first, second); });
+    case Code::multiply:
+      return into([&] { return at::mul(first, second); },
+                  [&](at::Tensor& t) { return at::mul_out(t, first, second); });
+    case Code::divide:
+      return into([&] { return at::div(first, second); },
+                  [&](at::Tensor& t) { return at::div_out(t, first, second); });
+    case Code::maximum:
+      return into([&] { return at::maximum(first, second); },
+                  [&](at::Tensor& t) { return at::maximum_out(t, first, second); });
+    default:
+      return into([&] { return at::minimum(first, second); },
+                  [&](at::Tensor& t) { return at::minimum_out(t, first, second); });
+  }
+}
+
+// Functions of one tensor, as such and in place.
+struct Unary {
+  at::Tensor (*plain)(const at::Tensor&);
+  at::Tensor& (*in_place)(at::Tensor&);
+};
+const std::map<Code, Unary>& unary_functions() {
+  static const std::map<Code, Unary> all{{Code::negate, {at::neg, at::neg_}},
+                                         {Code::exp, {at::exp, at::exp_}},
+                                         {Code::log, {at::log, at::log_}},
+                                         {Code::sqrt, {at::sqrt, at::sqrt_}},
+                                         {Code::rsqrt, {at::rsqrt, at::rsqrt_}},
+                                         {Code::tanh, {at::tanh, at::tanh_}},
+                                         {Code::sigmoid, {at::sigmoid, at::sigmoid_}},
+                                         {Code::erf, {at::erf, at::erf_}},
+                                         {Code::relu, {at::relu, at::relu_}},
+                                         {Code::sin, {at::sin, at::sin_}},
+                                         {Code::cos, {at::cos, at::cos_}},
+                                         {Code::abs, {at::abs, at::abs_}}};
+  return all;
+}
+
+// `given` times the derivative at x.
+at::Tensor through(Code code, const at::Tensor& given, const at::Tensor& x) {
+  if (code == Code::through_silu || code == Code::slope_of_silu) return at::silu_backward(given, x);
+  const bool exact = code == Code::through_gelu_erf || code == Code::slope_of_gelu_erf;
+  return at::gelu_backward(given, x, exact ? "none" : "tanh");
+}
+
+at::Tensor computed(const Expressions::Node& node, const Argument& a, const Argument& b) {
+  switch (node.code) {
+    case Code::silu:
+      return at::silu(a.tensor);
+    case Code::gelu:
+      return at::gelu(a.tensor, "tanh");
+    case Code::gelu_erf:
+      return at::gelu(a.tensor);
+    case Code::slope_of_silu:
+    case Code::slope_of_gelu:
+    case Code::slope_of_gelu_erf:
+      return through(node.code, at::ones_like(a.tensor), a.tensor);
+    case Code::through_silu:
+    case Code::through_gelu:
+    case Code::through_gelu_erf: {
+      // These kernels take operands of one shape.
+      const at::Tensor given =
+          b.tensor.defined() ? b.tensor : at::scalar_tensor(b.number, a.tensor.options());
+      const auto both = at::broadcast_tensors({given, a.tensor});
+      return through(node.code, both[0], both[1]);
+    }
+    default:
+      break;
+  }
+  if (node.code == Code::power) return at::pow(a.tensor, node.number);
+  if (node.code == Code::sign) return at::sign(a.tensor);
+  if (node.code == Code::step) return at::gt(a.tensor, 0).to(a.tensor.scalar_type());
+  const auto unary = unary_functions().find(node.code);
+  if (unary == unary_functions().end()) return computed_from_two(node.code, a, b);
+  if (!a.free) return unary->second.plain(a.tensor);
+  at::Tensor to = a.tensor;
+  unary->second.in_place(to);
+  return to;
+}
+
+class Reader {
+ public:
+  Reader(Expressions& into, const std::string& text) : into_(into), text_(text) {}
+
+  int all() {
+    const int node = sum();
+    space();
+    if (at_ < text_.size()) refuse(fmt::format("{} is left over", quote(text_.substr(at_))));
+    return node;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(Stage::options, "option.value", "f",
+                fmt::format("{} cannot be read: {}", quote(text_), why),
+                "an expression of a, b, …: \"a * silu(b) + 1\"; functions: " +
+                    join(Expressions::functions()));
+  }
+  void space() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+  }
+  bool eat(char wanted) {
+    space();
+    if (at_ >= text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+  bool next_is(int (*kind)(int)) const {
+    return at_ < text_.size() && kind(static_cast<unsigned char>(text_[at_])) != 0;
+  }
+
+  int sum() {
+    int node = product();
+    for (;;) {
+      if (eat('+')) {
+        node = into_.apply(Code::add, node, product());
+      } else if (eat('-')) {
+        node = into_.apply(Code::subtract, node, product());
+      } else {
+        return node;
+      }
+    }
+  }
+  int product() {
+    int node = sign();
+    for (;;) {
+      if (eat('*')) {
+        node = into_.apply(Code::multiply, node, sign());
+      } else if (eat('/')) {
+        node = into_.apply(Code::divide, node, sign());
+      } else {
+        return node;
+      }
+    }
+  }
+  int sign() {
+    if (eat('-')) return into_.apply(Code::negate, sign());
+    const int base = single();
+    if (!eat('^')) return base;
+    const int exponent = sign();
+    const Expressions::Node& node = into_.nodes()[static_cast<std::size_t>(exponent)];
+    if (node.code != Code::number) refuse("an exponent is a number");
+    return into_.power(base, node.number);
+  }
+  int single() {
+    space();
+    if (at_ == text_.size()) refuse("it ends early");
+    if (eat('(')) {
+      const int node = sum();
+      if (!eat(')')) refuse("a ')' is missing");
+      return node;
+    }
+    if (next_is(std::isdigit) || text_[at_] == '.') return number();
+    std::string word;
+    while (next_is(std::isalnum) || (at_ < text_.size() && text_[at_] == '_')) word += text_[at_++];
+    if (word.empty()) refuse(fmt::format("{} is no operand", quote(text_.substr(at_, 1))));
+    if (eat('(')) return call(word);
+    if (word.size() != 1 || std::islower(static_cast<unsigned char>(word[0])) == 0)
+      refuse(fmt::format("{} is no operand: they are a, b, …", quote(word)));
+    return into_.operand(word[0] - 'a');
+  }
+  int number() {
+    std::size_t used = 0;
+    double value = 0;
+    try {
+      value = std::stod(text_.substr(at_), &used);
+    } catch (const std::logic_error&) {
+      refuse(fmt::format("{} is no number", quote(text_.substr(at_))));
+    }
+    at_ += used;
+    return into_.number(value);
+  }
+  int call(const std::string& word) {
+    std::vector<int> arguments{sum()};
+    while (eat(',')) arguments.push_back(sum());
+    if (!eat(')')) refuse("a ')' is missing");
+    const auto& all = Expressions::functions();
+    if (std::find(all.begin(), all.end(), word) == all.end())
+      refuse(fmt::format("there is no function {}", quote(word)));
+    const std::size_t wanted = word == "max" || word == "min" || word == "softcap" ? 2 : 1;
+    if (arguments.size() != wanted)
+      refuse(fmt::format("{} takes {} argument{}", word, wanted, wanted == 1 ? "" : "s"));
+    return into_.call(word, arguments);
+  }
+
+  Expressions& into_;
+  const std::string& text_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+int Expressions::parse(const std::string& text) {
+  return Reader(*this, text).all();
+}
+
+const std::vector<std::string>& Expressions::functions() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all{"softplus", "square", "softcap"};
+    for (const auto& [name, code] : simple_functions()) all.push_back(name);
+    std::sort(all.begin(), all.end());
+    return all;
+  }();
+  return names;
+}
+
+int Expressions::add(Node node) {
+  const auto [known, fresh] =
+      known_.try_emplace({node.code, node.a, node.b, node.number}, static_cast<int>(nodes_.size()));
+  if (!fresh) return known->second;
+  if (node.code == Code::operand) node.mentioned = 1U << static_cast<unsigned>(node.number);
+  for (int argument : {node.a, node.b}) {
+    if (argument >= 0) node.mentioned |= nodes_[static_cast<std::size_t>(argument)].mentioned;
+  }
+  nodes_.push_back(node);
+  return known->second;
+}
+
+int Expressions::operand(int place) {
+  return add({Code::operand, -1, -1, static_cast<double>(place), 0});
+}
+
+int Expressions::number(double value) {
+  return add({Code::number, -1, -1, value, 0});
+}
+
+bool Expressions::is_number(int node, double value) const {
+  const Node& n = nodes_[static_cast<std::size_t>(node)];
+  return n.code == Code::number && n.number == value;
+}
+
+int Expressions::apply(Code code, int a, int b) {
+  const Node first = nodes_[static_cast<std::size_t>(a)];
+  const Node second =
+      b >= 0 ? nodes_[static_cast<std::size_t>(b)] : Node{Code::number, -1, -1, 0, 0};
+  if (first.code == Code::number && second.code == Code::number)
+    return number(value_of(code, first.number, second.number));
+  switch (code) {
+    case Code::add:
+      if (is_number(a, 0)) return b;
+      if (is_number(b, 0)) return a;
+      break;
+    case Code::subtract:
+      if (is_number(b, 0)) return a;
+      if (is_number(a, 0)) return apply(Code::negate, b);
+      break;
+    case Code::multiply:
+      if (is_number(a, 0) || is_number(b, 0)) return number(0);
+      if (is_number(a, 1)) return b;
+      if (is_number(b, 1)) return a;
+      if (is_number(a, -1)) return apply(Code::negate, b);
+      if (is_number(b, -1)) return apply(Code::negate, a);
+      if (const auto through = through_of(first.code)) return add({*through, first.a, b, 0, 0});
+      if (const auto through = through_of(second.code)) return add({*through, second.a, a, 0, 0});
+      break;
+    case Code::divide:
+      if (is_number(a, 0)) return number(0);
+      if (is_number(b, 1)) return a;
+      break;
+    case Code::negate:
+      if (first.code == Code::negate) return first.a;
+      break;
+    default:
+      break;
+  }
+  return add({code, a, b, 0, 0});
+}
+
+int Expressions::power(int a, double exponent) {
+  const Node& base = nodes_[static_cast<std::size_t>(a)];
+  if (base.code == Code::number) return number(std::pow(base.number, exponent));
+  if (exponent == 0) return number(1);
+  if (exponent == 1) return a;
+  if (exponent == 2) return apply(Code::multiply, a, a);
+  if (exponent == 3) return apply(Code::multiply, a, apply(Code::multiply, a, a));
+  if (exponent == 0.5) return apply(Code::sqrt, a);
+  if (exponent == -0.5) return apply(Code::rsqrt, a);
+  if (exponent == -1) return apply(Code::divide, number(1), a);
+  return add({Code::power, a, -1, exponent, 0});
+}
+
+int Expressions::call(const std::string& function, const std::vector<int>& arguments) {
+  const int x = arguments.at(0);
+  const auto times = [&](int a, int b) { return apply(Code::multiply, a, b); };
+  const auto plus = [&](int a, int b) { return apply(Code::add, a, b); };
+  if (function == "square") return times(x, x);
+  if (function == "softplus") {  // log(1 + exp(x)), which does not overflow
+    const int low = apply(Code::exp, apply(Code::negate, apply(Code::abs, x)));
+    return plus(apply(Code::relu, x), apply(Code::log, plus(number(1), low)));
+  }
+  if (function == "softcap") {  // tanh(x / cap) * cap
+    return times(apply(Code::tanh, apply(Code::divide, x, arguments.at(1))), arguments.at(1));
+  }
+  const Code code = simple_functions().at(function);
+  return apply(code, x, arity(code) == 2 ? arguments.at(1) : -1);
+}
+
+int Expressions::derivative(int node, int place) {
+  const std::pair key{node, place};
+  if (const auto known = derivatives_.find(key); known != derivatives_.end()) return known->second;
+  const int found = mentions(node, place) ? differentiated(node, place) : number(0);
+  return derivatives_[key] = found;
+}
+
+int Expressions::differentiated(int node, int place) {
+  const Node n = nodes_[static_cast<std::size_t>(node)];  // a copy: the table grows
+  const auto of = [&](int argument) { return derivative(argument, place); };
+  const auto times = [&](int a, int b) { return apply(Code::multiply, a, b); };
+  const auto chain = [&](int outer) { return times(outer, of(n.a)); };
+  switch (n.code) {
+    case Code::operand:
+      return number(1);
+    case Code::number:
+    case Code::step:
+    case Code::sign:
+      return number(0);
+    case Code::add:
+    case Code::subtract:
+      return apply(n.code, of(n.a), of(n.b));
+    case Code::multiply:
+      return apply(Code::add, times(of(n.a), n.b), times(n.a, of(n.b)));
+    case Code::divide:  // (a' - node * b') / b
+      return apply(Code::divide, apply(Code::subtract, of(n.a), times(node, of(n.b))), n.b);
+    case Code::maximum:
+    case Code::minimum: {  // where both are equal, the second one's
+      const bool most = n.code == Code::maximum;
+      const int first =
+          apply(Code::step, apply(Code::subtract, most ? n.a : n.b, most ? n.b : n.a));
+      const int second = apply(Code::subtract, number(1), first);
+      return apply(Code::add, times(first, of(n.a)), times(second, of(n.b)));
+    }
+    case Code::power:
+      return chain(times(number(n.number), power(n.a, n.number - 1)));
+    case Code::negate:
+      return apply(Code::negate, of(n.a));
+    case Code::exp:
+      return chain(node);
+    case Code::log:
+      return apply(Code::divide, of(n.a), n.a);
+    case Code::sqrt:
+      return chain(apply(Code::divide, number(0.5), node));
+    case Code::rsqrt:
+      return chain(apply(Code::divide, times(number(-0.5), node), n.a));
+    case Code::tanh:
+      return chain(apply(Code::subtract, number(1), times(node, node)));
+    case Code::sigmoid:
+      return chain(times(node, apply(Code::subtract, number(1), node)));
+    case Code::erf:
+      return chain(times(number(2 / std::sqrt(std::numbers::pi)),
+                         apply(Code::exp, apply(Code::negate, times(n.a, n.a)))));
+    case Code::relu:
+      return chain(apply(Code::step, n.a));
+    case Code::sin:
+      return chain(apply(Code::cos, n.a));
+    case Code::cos:
+      return chain(apply(Code::negate, apply(Code::sin, n.a)));
+    case Code::abs:
+      return chain(apply(Code::sign, n.a));
+    case Code::silu:
+      return chain(apply(Code::slope_of_silu, n.a));
+    case Code::gelu:
+      return chain(apply(Code::slope_of_gelu, n.a));
+    case Code::gelu_erf:
+      return chain(apply(Code::slope_of_gelu_erf, n.a));
+    default:  // those of derivatives, which nobody differentiates again
+      break;
+  }
+  throw std::logic_error("an expression's code is unknown");
+}
+
+int Expressions::copy(const Expressions& from, int node, const std::vector<int>& operands) {
+  std::vector<int> copies(from.nodes_.size(), -1);
+  const std::function<int(int)> one = [&](int at) {
+    int& done = copies[static_cast<std::size_t>(at)];
+    if (done >= 0) return done;
+    const Node& n = from.nodes_[static_cast<std::size_t>(at)];
+    if (n.code == Code::operand) return done = operands.at(static_cast<std::size_t>(n.number));
+    if (n.code == Code::number) return done = number(n.number);
+    const int a = one(n.a);
+    if (n.code == Code::power) return done = power(a, n.number);
+    return done = apply(n.code, a, n.b >= 0 ? one(n.b) : -1);
+  };
+  return one(node);
+}
+
+std::vector<int> Expressions::last_readers(const std::vector<int>& roots) const {
+  std::vector<int> last(nodes_.size(), -1);
+  for (int root : roots) last[static_cast<std::size_t>(root)] = static_cast<int>(nodes_.size());
+  for (int at = static_cast<int>(nodes_.size()) - 1; at >= 0; --at) {
+    if (last[static_cast<std::size_t>(at)] < 0) continue;
+    const Node& n = nodes_[static_cast<std::size_t>(at)];
+    for (int argument : {n.a, n.b}) {
+      if (argument >= 0 && last[static_cast<std::size_t>(argument)] < 0)
+        last[static_cast<std::size_t>(argument)] = at;
+    }
+  }
+  return last;
+}
+
+int Expressions::operands(int node) const {
+  return static_cast<int>(std::bit_width(nodes_[static_cast<std::size_t>(node)].mentioned));
+}
+
+int Expressions::operations(const std::vector<int>& roots) const {
+  const std::vector<int> last = last_readers(roots);
+  int count = 0;
+  for (std::size_t at = 0; at < nodes_.size(); ++at)
+    count += last[at] >= 0 && arity(nodes_[at].code) > 0 ? 1 : 0;
+  return count;
+}
+
+std::string Expressions::text(int node) const {
+  const Node& n = nodes_[static_cast<std::size_t>(node)];
+  static const std::map<Code, const char*> signs{
+      {Code::add, "+"}, {Code::subtract, "-"}, {Code::multiply, "*"}, {Code::divide, "/"}};
+  if (n.code == Code::operand)
+    return std::string(1, static_cast<char>('a' + static_cast<int>(n.number)));
+  if (n.code == Code::number)
+    return n.number < 0 ? fmt::format("(-{})", -n.number) : fmt::format("{}", n.number);
+  if (const auto sign = signs.find(n.code); sign != signs.end())
+    return fmt::format("({} {} {})", text(n.a), sign->second, text(n.b));
+  if (n.code == Code::negate) return fmt::format("(-{})", text(n.a));
+  if (n.code == Code::power)
+    return fmt::format(
+        "({} ^ {})", text(n.a),
+        n.number < 0 ? fmt::format("(-{})", -n.number) : fmt::format("{}", n.number));
+  if (arity(n.code) == 2) return fmt::format("{}({}, {})", name_of(n.code), text(n.a), text(n.b));
+  return fmt::format("{}({})", name_of(n.code), text(n.a));
+}
+
+std::vector<at::Tensor> Expressions::compute(const std::vector<int>& roots,
+                                             const std::vector<at::Tensor>& operands) const {
+  const std::vector<int> last = last_readers(roots);
+  std::vector<at::Tensor> made(nodes_.size());
+  for (std::size_t at = 0; at < nodes_.size(); ++at) {
+    const Node& n = nodes_[at];
+    if (last[at] < 0 || n.code == Code::number) continue;
+    if (n.code == Code::operand) {
+      made[at] = operands.at(static_cast<std::size_t>(n.number));
+      continue;
+    }
+    const auto argument = [&](int node) {
+      if (node < 0) return Argument();
+      const auto of = static_cast<std::size_t>(node);
+      const bool free = last[of] == static_cast<int>(at) && arity(nodes_[of].code) > 0;
+      return Argument{made[of], nodes_[of].number, free};
+    };
+    made[at] = computed(n, argument(n.a), argument(n.b));
+    for (int read : {n.a, n.b}) {
+      if (read >= 0 && last[static_cast<std::size_t>(read)] == static_cast<int>(at))
+        made[static_cast<std::size_t>(read)] = at::Tensor();
+    }
+  }
+  std::vector<at::Tensor> results;
+  for (int root : roots) results.push_back(made[static_cast<std::size_t>(root)]);
+  return results;
+}
+
+int Expressions::tensors(const std::vector<int>& roots) const {
+  const std::vector<int> last = last_readers(roots);
+  int now = 0, most = 0;
+  for (std::size_t at = 0; at < nodes_.size(); ++at) {
+    const Node& n = nodes_[at];
+    if (last[at] < 0 || arity(n.code) == 0) continue;
+    most = std::max(most, ++now);
+    for (int argument : {n.a, n.a == n.b ? -1 : n.b}) {
+      if (argument >= 0 && last[static_cast<std::size_t>(argument)] == static_cast<int>(at) &&
+          arity(nodes_[static_cast<std::size_t>(argument)].code) > 0)
+        --now;
+    }
+  }
+  return most;
+}
+
+}  // namespace mw

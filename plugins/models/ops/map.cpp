@@ -1,0 +1,307 @@
+// An elementwise expression of operands that broadcast by the names of their dims. Forward and
+// backward pass over memory once, in chunks that stay in a core's cache; backward computes what it
+// needs of forward again.
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "expression.h"
+#include "kernel.h"
+#include "meshwright/ops.h"
+#include "on_threads.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+// The tensors of a call beside the output: each is viewed with the output's dims, of which those
+// that it lacks have size 1.
+class Beside {
+ public:
+  // `rows`: how many first dims are stored as one, as those of a sparse tensor are.
+  Beside(Dims to, std::size_t rows) : to_(without_first(to, rows)), rows_(rows) {}
+
+  // Whether the tensor lies as the output does.
+  bool whole(const Dims& dims) const { return without_first(dims, rows_of_dims(dims)) == to_; }
+
+  at::Tensor view(const at::Tensor& tensor, const Dims& all) const {
+    if (!tensor.defined()) return tensor;
+    const Dims dims = without_first(all, rows_of_dims(all));
+    std::vector<std::int64_t> order, missing;
+    for (std::size_t i = 0; i < to_.size(); ++i) {
+      const auto found = std::find(dims.begin(), dims.end(), to_[i]);
+      if (found == dims.end()) {
+        missing.push_back(static_cast<std::int64_t>(i));
+      } else {
+        order.push_back(found - dims.begin());
+      }
+    }
+    at::Tensor view = tensor.permute(order);
+    for (std::int64_t dim : missing) view = view.unsqueeze(dim);
+    return view;
+  }
+
+ private:
+  std::size_t rows_of_dims(const Dims& dims) const {
+    return rows_ > 0 && !dims.empty() && dims.size() > rows_ && contains(dims, to_[0]) ? rows_ : 0;
+  }
+  static Dims without_first(const Dims& dims, std::size_t count) {
+    Dims rest;
+    for (std::size_t i = count; i < dims.size(); ++i) rest.push_back(dims[i]);
+    return rest;
+  }
+
+  const Dims to_;
+  const std::size_t rows_;
+};
+
+// How many first dims of an op's tensors are stored as one.
+std::size_t rows_stored_as_one(const Op& op, const std::vector<at::Tensor>& inputs) {
+  std::size_t rows = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined())
+      rows = std::max(rows, op.inputs[i].dims.size() - static_cast<std::size_t>(inputs[i].dim()));
+  }
+  return rows;
+}
+
+// Parts of a tensor of these sizes that follow each other, each of at most so many elements: single
+// indices of the first dims, and a range of one dim.
+class MapChunks {
+ public:
+  MapChunks(std::vector<std::int64_t> sizes, std::int64_t most) : sizes_(std::move(sizes)) {
+    for (dim_ = 0; dim_ + 1 < sizes_.size() && elements_after(dim_) > most; ++dim_)
+      outer_ *= sizes_[dim_];
+    if (sizes_.empty()) return;
+    step_ = std::clamp<std::int64_t>(most / std::max<std::int64_t>(elements_after(dim_), 1), 1,
+                                     std::max<std::int64_t>(sizes_[dim_], 1));
+    inner_ = (sizes_[dim_] + step_ - 1) / step_;
+  }
+
+  std::int64_t count() const { return outer_ * inner_; }
+  std::int64_t elements() const { return sizes_.empty() ? 1 : step_ * elements_after(dim_); }
+
+  at::Tensor of(at::Tensor tensor, std::int64_t chunk) const {
+    if (!tensor.defined() || sizes_.empty()) return tensor;
+    const std::int64_t first = chunk % inner_ * step_;
+    tensor = cut(tensor, dim_, first, std::min(step_, sizes_[dim_] - first));
+    std::int64_t index = chunk / inner_;
+    for (std::size_t dim = dim_; dim-- > 0; index /= sizes_[dim])
+      tensor = cut(tensor, dim, index % sizes_[dim], 1);
+    return tensor;
+  }
+
+ private:
+  static at::Tensor cut(const at::Tensor& tensor, std::size_t dim, std::int64_t first,
+                        std::int64_t size) {
+    const auto at = static_cast<std::int64_t>(dim);
+    return tensor.size(at) == 1 ? tensor : part_of(tensor, at, first, size);
+  }
+  std::int64_t elements_after(std::size_t dim) const {
+    return std::accumulate(sizes_.begin() + static_cast<std::ptrdiff_t>(dim) + 1, sizes_.end(),
+                           std::int64_t{1}, std::multiplies<>());
+  }
+
+  std::vector<std::int64_t> sizes_;
+  std::size_t dim_ = 0;  // the dim of which a chunk has a range
+  std::int64_t outer_ = 1, inner_ = 1, step_ = 1;
+};
+
+// Several tensors of a chunk exist at once, and malloc asks the system for 128 KiB and more each
+// time: half a chunk of other kernels is less than that.
+std::int64_t elements_of_chunk(const at::Tensor& like) {
+  return like.is_cpu() ? chunk_bytes / 2 / wide_element(static_cast<int>(like.element_size()))
+                       : like.numel() + 1;
+}
+
+class Map final : public OpType {
+ public:
+  explicit Map(const std::string& text) : root_(f_.parse(text)), count_(f_.operands(root_)) {
+    const int given = f_.operand(count_);  // the output's gradient
+    for (int i = 0; i < count_; ++i) {
+      slopes_.push_back(f_.derivative(root_, i));
+      gradients_.push_back(f_.apply(Expressions::Code::multiply, given, slopes_.back()));
+    }
+  }
+
+  std::string kind() const override { return "map"; }
+  OpClass op_class() const override { return OpClass::elementwise; }
+
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits;
+    traits.backward_reads_output = {false};
+    for (int i = 0; i < count_; ++i) {
+      const bool read = std::any_of(gradients_.begin(), gradients_.end(),
+                                    [&](int gradient) { return f_.mentions(gradient, i); });
+      traits.backward_reads_input.push_back(read);
+      const bool whole = op.inputs[static_cast<std::size_t>(i)].dims == op.output_dims[0];
+      traits.gradient_passes.push_back(whole &&
+                                       f_.is_number(slopes_[static_cast<std::size_t>(i)], 1));
+      if (whole) traits.forward_in_place = i;
+    }
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const std::size_t rows = rows_stored_as_one(op, call.inputs);
+    const Beside beside(op.output_dims[0], rows);
+    std::vector<at::Tensor> inputs;
+    std::vector<std::int64_t> sizes(op.output_dims[0].size() - rows, 1);
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+      inputs.push_back(beside.view(call.inputs[i], op.inputs[i].dims));
+      for (std::size_t dim = 0; dim < sizes.size(); ++dim)
+        sizes[dim] = std::max(sizes[dim], inputs[i].size(static_cast<std::int64_t>(dim)));
+    }
+    const int reused = call.in_place ? traits(op).forward_in_place : -1;
+    at::Tensor output = reused >= 0 ? call.inputs[static_cast<std::size_t>(reused)]
+                                    : at::empty(sizes, call.inputs[0].options());
+    const MapChunks chunks(sizes, elements_of_chunk(output));
+    rows_on_threads(chunks.count(), chunks.elements(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+        const auto made = f_.compute({root_}, parts(chunks, chunk, inputs));
+        at::Tensor to = chunks.of(output, chunk);
+        fill(to, made[0], root_);
+      }
+    });
+    set_outputs(call, {output});
+  }
+
+  void backward(const Op& op, OpCall& call) const override {
+    const at::Tensor& given = call.grad_outputs[0];
+    const std::size_t rows = op.output_dims[0].size() - static_cast<std::size_t>(given.dim());
+    const Beside beside(op.output_dims[0], rows);
+    std::vector<at::Tensor> operands;
+    for (std::size_t i = 0; i < call.inputs.size(); ++i)
+      operands.push_back(beside.view(call.inputs[i], op.inputs[i].dims));
+    operands.push_back(given);
+    std::vector<Gradient> wanted_gradients;
+    std::vector<int> roots;
+    bool sums = false;
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+      if (!wanted(call, i)) continue;
+      Gradient one = gradient(op, call, beside, i);
+      sums = sums || one.sum.defined();
+      wanted_gradients.push_back(std::move(one));
+      roots.push_back(gradients_[i]);
+    }
+    if (roots.empty()) return;
+    const MapChunks chunks(given.sizes().vec(), elements_of_chunk(given));
+    const auto work = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+        const auto made = f_.compute(roots, parts(chunks, chunk, operands));
+        for (std::size_t i = 0; i < roots.size(); ++i)
+          wanted_gradients[i].take(chunks, chunk, made[i]);
+      }
+    };
+    // Sums are added up chunk by chunk, in one order whatever the number of threads.
+    if (sums) {
+      work(0, chunks.count());
+    } else {
+      rows_on_threads(chunks.count(), chunks.elements(), work);
+    }
+    for (Gradient& one : wanted_gradients) one.finish();
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const bool backward = piece != Piece::forward;
+    const std::int64_t out = dims.count(op.output_dims[0]);
+    std::int64_t passed = out;
+    for (int i = 0; i < count_; ++i) {
+      const std::int64_t of = dims.count(op.inputs[static_cast<std::size_t>(i)].dims);
+      passed += backward ? 2 * of : of;
+    }
+    const std::vector<int> roots = backward ? gradients_ : std::vector{root_};
+    Cost cost;
+    cost.executed = static_cast<double>(f_.operations(roots)) * static_cast<double>(out);
+    cost.bytes = static_cast<double>(passed) * element;
+    cost.accelerator_workspace =
+        (f_.tensors(roots) - (backward ? 0 : 1)) * out * wide_element(element);
+    return cost;
+  }
+
+ private:
+  // The gradient of an operand: written chunk by chunk, or, where the operand lacks dims of the
+  // output, summed first.
+  struct Gradient {
+    Target to;
+    at::Tensor view, sum, summed;  // `summed`: `sum` with the output's dims
+    void take(const MapChunks& chunks, std::int64_t chunk, const at::Tensor& made) {
+      at::Tensor place = chunks.of(sum.defined() ? summed : view, chunk);
+      if (!made.defined()) {  // the derivative is 0
+        if (!sum.defined()) put({place, to.add}, at::Tensor());
+        return;
+      }
+      if (!sum.defined()) return put({place, to.add}, made);
+      std::vector<std::int64_t> over;
+      for (std::int64_t dim = 0; dim < place.dim(); ++dim) {
+        if (place.size(dim) == 1 && made.size(dim) > 1) over.push_back(dim);
+      }
+      place.add_(over.empty() ? made : made.sum(over, true));
+    }
+    void finish() const {
+      if (sum.defined()) put(to, sum);
+    }
+  };
+
+  static Gradient gradient(const Op& op, OpCall& call, const Beside& beside, std::size_t i) {
+    const Dims& dims = op.inputs[i].dims;
+    const at::Tensor& given = call.grad_outputs[0];
+    const at::IntArrayRef sizes =
+        call.inputs[i].defined() ? call.inputs[i].sizes() : at::IntArrayRef();
+    const std::vector<std::int64_t> shape = call.inputs[i].defined() ? sizes.vec()
+                                            : beside.whole(dims)     ? given.sizes().vec()
+                                                                     : call.dims.shape(dims);
+    Gradient one;
+    one.to = target(call, i, shape, given.options());
+    if (dims.size() == op.output_dims[0].size()) {
+      one.view = beside.view(one.to.tensor, dims);
+    } else {
+      one.sum = at::zeros(shape, given.options().dtype(wide(given)));
+      one.summed = beside.view(one.sum, dims);
+    }
+    return one;
+  }
+
+  static std::vector<at::Tensor> parts(const MapChunks& chunks, std::int64_t chunk,
+                                       const std::vector<at::Tensor>& operands) {
+    std::vector<at::Tensor> some;
+    for (const at::Tensor& operand : operands) {
+      at::Tensor part = chunks.of(operand, chunk);
+      some.push_back(part.defined() ? part.to(wide(part)) : part);
+    }
+    return some;
+  }
+
+  void fill(at::Tensor& to, const at::Tensor& made, int node) const {
+    if (made.defined()) {
+      to.copy_(made);
+    } else {
+      to.fill_(f_.nodes()[static_cast<std::size_t>(node)].number);
+    }
+  }
+
+  Expressions f_;
+  int root_, count_;
+  std::vector<int> slopes_, gradients_;  // for each operand
+};
+
+}  // namespace
+
+bool is_linear_map(const std::string& f) {
+  Expressions read;
+  const int root = read.parse(f);
+  if (read.operands(root) != 1 || read.mentions(read.derivative(root, 0), 0)) return false;
+  return read.is_number(read.copy(Expressions(read), root, {read.number(0)}), 0);
+}
+
+OpTypePtr map(const std::string& f) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, OpTypePtr> known;
+  const std::lock_guard lock(mutex);
+  OpTypePtr& type = known[f];
+  if (type == nullptr) type = std::make_shared<Map>(f);
+  return type;
+}
+
+}  // namespace mw

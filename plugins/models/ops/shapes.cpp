@@ -1,0 +1,126 @@
+// Ops that move elements and compute nothing new: a sum over dims, two values one after the other,
+// dims under other names or in another order.
+#include <algorithm>
+
+#include "kernel.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+Cost cost_of_passes(std::int64_t elements, int element) {
+  Cost cost;
+  cost.bytes = static_cast<double>(elements * element);
+  cost.workspace = 0;
+  return cost;
+}
+
+// What no backward piece of these ops reads: its inputs and outputs.
+OpTraits traits_without_reads(const Op& op) {
+  OpTraits traits;
+  traits.backward_reads_input.assign(op.inputs.size(), false);
+  traits.backward_reads_output.assign(op.output_dims.size(), false);
+  traits.gradient_passes.assign(op.inputs.size(), false);
+  return traits;
+}
+
+class Sum final : public OpType {
+ public:
+  std::string kind() const override { return "sum"; }
+  OpTraits traits(const Op& op) const override { return traits_without_reads(op); }
+
+  void forward(const Op& op, OpCall& call) const override {
+    set_outputs(call, {call.inputs[0].sum(summed(op))});
+  }
+  void backward(const Op& op, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    at::Tensor given = call.grad_outputs[0];
+    for (std::int64_t dim : summed(op)) given = given.unsqueeze(dim);
+    const std::vector<std::int64_t> shape = call.dims.shape(op.inputs[0].dims);
+    put(target(call, 0, shape, given.options()), given.expand(shape));
+  }
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    const std::int64_t all = dims.count(op.inputs[0].dims);
+    Cost cost = cost_of_passes(all + dims.count(op.output_dims[0]), element);
+    cost.executed = static_cast<double>(all);
+    cost.workspace.reset();  // what at::sum takes depends on the order of the dims
+    cost.accelerator_workspace = 0;
+    return cost;
+  }
+
+ private:
+  // The places of the dims that the output lacks, in order.
+  static std::vector<std::int64_t> summed(const Op& op) {
+    std::vector<std::int64_t> places;
+    const Dims& dims = op.inputs[0].dims;
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+      if (!contains(op.output_dims[0], dims[i])) places.push_back(static_cast<std::int64_t>(i));
+    }
+    return places;
+  }
+};
+
+class Concat final : public OpType {
+ public:
+  std::string kind() const override { return "concat"; }
+  OpTraits traits(const Op& op) const override { return traits_without_reads(op); }
+
+  void forward(const Op&, OpCall& call) const override {
+    set_outputs(call, {at::cat({call.inputs[0], call.inputs[1]}, -1)});
+  }
+  void backward(const Op& op, OpCall& call) const override {
+    const at::Tensor& given = call.grad_outputs[0];
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const std::int64_t size = call.dims.at(op.inputs[i].dims.back()).size;
+      const at::Tensor part = given.narrow(-1, std::exchange(first, first + size), size);
+      if (wanted(call, i)) put(target(call, i, part.sizes(), given.options()), part);
+    }
+  }
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    return cost_of_passes(2 * dims.count(op.output_dims[0]), element);
+  }
+};
+
+// The output has the input's elements; its dim i is the input's dim order[i].
+class As final : public OpType {
+ public:
+  explicit As(const std::vector<std::int64_t>& order) : order_(order) {}
+
+  std::string kind() const override { return "as"; }
+  OpTraits traits(const Op& op) const override { return traits_without_reads(op); }
+
+  void forward(const Op&, OpCall& call) const override {
+    set_outputs(call, {call.inputs[0].permute(order_).clone(at::MemoryFormat::Contiguous)});
+  }
+  void backward(const Op&, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    std::vector<std::int64_t> back(order_.size());
+    for (std::size_t i = 0; i < order_.size(); ++i)
+      back[static_cast<std::size_t>(order_[i])] = static_cast<std::int64_t>(i);
+    const at::Tensor made = call.grad_outputs[0].permute(back);
+    put(target(call, 0, made.sizes(), made.options()), made);
+  }
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    return cost_of_passes(2 * dims.count(op.output_dims[0]), element);
+  }
+
+ private:
+  const std::vector<std::int64_t> order_;
+};
+
+}  // namespace
+
+OpTypePtr sum() {
+  return only<Sum>();
+}
+OpTypePtr concat() {
+  return only<Concat>();
+}
+OpTypePtr permuted(const std::vector<std::int64_t>& order) {
+  return only_of<As>(order);
+}
+
+}  // namespace mw

@@ -1,0 +1,259 @@
+"""Models as graphs in Lua (mw.model { graph = … }): those of lua/meshwright/models equal one rank in each form that
+their dims allow, hold and send what is predicted; values cross layers, weights are used twice; maps are joined; what
+cannot be is refused at its line."""
+
+import math
+import pathlib
+import unittest
+
+from cases import SOURCE, ProgramCase
+from test_own_model import LLAMA
+
+HEAD = """local mw = require "meshwright"
+local dp, tp, zero, pp, sp = mw.plugins("dp", "tp", "zero", "pp", "sp")
+"""
+SIZES = "layers = 3, hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, ffn = 48, vocab = 64"
+MODELS = {"gemma2": "window = 6, scale = 24 ^ -0.5, score_cap = 2, logit_cap = 3",
+          "gemma3": "window = 6, scale = 24 ^ -0.5, every = 3",
+          "qwen3": "",
+          "olmo2": ""}
+MIXES = ["{ dp(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }',
+         '{ sp { 2, form = "ulysses" } }', '{ dp(2), sp { 2, form = "ring" } }']
+# Decoders that cannot be said by blocks alone.
+CROSSING = """
+-- The second half of the layers attends to keys and values of one layer (Sun et al. 2024, "YOCO").
+local yoco = mw.model { name = "yoco", dims = { hidden = 32, heads = 4, ffn = 48, vocab = 64 },
+  graph = function(m)
+    local x, k, v = m.tokens:lookup(m:weight { "embedding", "vocab", "hidden" })
+    for layer in m:layers(4) do
+      local h = x:rms_norm()
+      local q = h:linear { { "heads", "head_dim" }, name = "q" }:rope()
+      if layer < 2 or layer == 2 then
+        k = h:linear { { "kv_heads", "head_dim" }, name = "k" }:rope()
+        v = h:linear { { "kv_heads", "head_dim" }, name = "v" }
+      end
+      x = x + q:attend(k, v):linear { "hidden", name = "o" }
+      x = x + x:rms_norm():mlp()
+    end
+    return x:rms_norm():linear { m:weight { "head", "vocab", "hidden" } }:cross_entropy(m.labels)
+  end }
+-- Four residual streams (Zhu et al. 2024, "Hyper-Connections"), static weights.
+local streams = mw.model { name = "streams", layers = 2,
+  dims = { hidden = 32, heads = 4, ffn = 48, vocab = 64, streams = 4, mixed = 4 },
+  graph = function(m)
+    local wide = { "batch", "seq", "streams", "hidden" }
+    local x = m.tokens:lookup(m:weight { "embedding", "vocab", "hidden" })
+    x = (x * m:weight { "spread", "streams", init = "ones" }):as(wide)
+    for _ in m:layers() do
+      local function part(name, f)
+        local h = (x * m:weight { name .. "_in", "streams", std = 0.5 }):sum "streams"
+        local mixed = (x * m:weight { name .. "_mix", "streams", "mixed", std = 0.5 }):sum "streams"
+        x = mixed:as(wide) + f(h:rms_norm()) * m:weight { name .. "_out", "streams", init = "ones" }
+      end
+      part("attention", function(h) return h:attention() end)
+      part("mlp", function(h) return h:mlp() end)
+    end
+    return x:sum "streams":rms_norm():linear { m:weight { "head", "vocab", "hidden" } }:cross_entropy(m.labels)
+  end }
+-- An encoder's layer for all layers (ALBERT's sharing), with two losses.
+local shared = mw.model { name = "shared", dims = { hidden = 32, ffn = 48, heads = 4, vocab = 64, both = 64 },
+  graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden" }
+    local up, down = m:weight { "up", "ffn", "hidden" }, m:weight { "down", "hidden", "ffn" }
+    local gain = m:weight { "gain", "hidden", init = "ones" }
+    local x = m.tokens:lookup(w)
+    for _ in m:layers(3) do
+      local h = x * (x:square():mean "hidden" + 1e-6):rsqrt() * gain
+      x = x + h:concat(x, "both"):linear "hidden":attention() + h:linear { up }:gelu_erf():linear { down }
+    end
+    return { x:linear { w }:softcap(20):cross_entropy(m.labels),
+             x:rms_norm():linear { w }:cross_entropy(m.tokens, { weight = 0.3 }) }
+  end }
+-- Multi-token prediction: a module that predicts the token after the next (DeepSeek-AI 2024, "DeepSeek-V3", 2.2).
+local ahead = mw.model { name = "ahead", dims = { hidden = 32, ffn = 48, heads = 4, vocab = 64, both = 64 },
+  graph = function(m)
+    local function block(x)
+      x = x + x:rms_norm():attention()
+      return x + x:rms_norm():mlp()
+    end
+    local w, head = m:weight { "embedding", "vocab", "hidden" }, m:weight { "head", "vocab", "hidden" }
+    local x, y = m.tokens:lookup(w), nil
+    for _ in m:layers(3) do x = block(x) end
+    for _ in m:layers(1) do
+      y = block(x:rms_norm():concat(m.labels:lookup(w):rms_norm(), "both"):linear "hidden")
+    end
+    return { x:rms_norm():linear { head }:cross_entropy(m.labels),
+             y:rms_norm():linear { head }:cross_entropy(m.labels:shift(1), { weight = 0.3 }) }
+  end }
+"""
+TRAIN = """
+local function experiment(model, plan)
+  return { model = model, data = mw.synthetic { sequence = 32 }, plan = plan, batch = 4, microbatch = 1,
+           optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
+end
+"""
+REFUSED = HEAD + """
+local function plan(graph, more)
+  local model = { dims = { hidden = 16, vocab = 19 }, graph = graph }
+  for key, value in pairs(more or {}) do model[key] = value end
+  mw.plan { model = mw.model(model), data = mw.synthetic { sequence = 8 }, batch = 2, steps = 1, optimizer = mw.sgd { lr = 1 } }
+end
+local function within(m, f)
+  local w = m:weight { "embedding", "vocab", "hidden" }
+  local x = m.tokens:lookup(w)
+  for _ in m:layers(1) do x = f(x, w) end
+  return x:linear { w }:cross_entropy(m.labels)
+end
+local stolen
+"""
+
+
+class Models(ProgramCase):
+    def mixes(self, models, mixes):
+        calls = "".join(f"mw.verify(experiment({model}, {plan}))\n" for model in models for plan in mixes)
+        return calls
+
+    def test_each_model_equals_one_rank(self):
+        text = HEAD + TRAIN
+        for name, sizes in MODELS.items():
+            text += f'local {name} = require "meshwright.models.{name}" {{ {SIZES}, {sizes} }}\n'
+            text += self.mixes([name], [mix for mix in MIXES if name != "gemma2" or "ring" not in mix])
+        self.assertEqual(len(self.verify_all(text)), 4 * len(MIXES) - 1)
+
+    def test_values_cross_layers(self):
+        mixes = ["{}", *(mix for mix in MIXES if "dp(2), sp" not in mix)]
+        text = HEAD + TRAIN + CROSSING + self.mixes(["yoco", "streams", "shared", "ahead"], mixes)
+        more = ['{ pp { 2, schedule = "zbv" }, tp(2) }', '{ pp { 2, schedule = "dualpipev" }, zero { 2, stage = 2 } }',
+                '{ sp { 2, form = "ring" } }', '{ sp { 2, form = "allgather" }, tp(2) }']
+        text += self.mixes(["ahead"], more)
+        self.assertEqual(len(self.verify_all(text)), 4 * len(mixes) + len(more))
+
+    def test_a_loss_of_tokens_further_on(self):
+        """Of labels that are shifted by one, the last token of a sequence counts nothing."""
+        script = HEAD + TRAIN + """
+local function model(body)
+  return mw.model { layers = 1, dims = { hidden = 32, heads = 4, vocab = 64 }, graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden", std = 0 }  -- all logits are 0: the loss of a token is log(64)
+    local x = m.tokens:lookup(w)
+    for _ in m:layers() do x = x + x:rms_norm():attention() end
+    return body(m, x:linear { w })
+  end }
+end
+mw.train(experiment(model(function(m, y) return y:cross_entropy(m.labels) end), {}))
+mw.train(experiment(model(function(m, y) return y:cross_entropy(m.labels:shift(1)) end), {}))
+mw.train(experiment(model(function(m, y) return y:cross_entropy(m.labels:shift(1):shift { by = 3 }, { weight = 0.5 }) end), {}))
+"""
+        losses = [run["losses"][0] for run in self.all("run", self.write(script))]
+        for loss, share in zip(losses, (1, 31 / 32, 28 / 32 / 2)):
+            self.assertAlmostEqual(loss, math.log(64) * share, places=5)
+
+    def test_they_hold_and_send_what_is_predicted(self):
+        text = HEAD + TRAIN + CROSSING + f'local gemma2 = require "meshwright.models.gemma2" {{ {SIZES}, window = 6 }}\n'
+        for model in ("gemma2", "streams", "shared"):
+            for plan in ("{}", "{ tp(2), sp() }", "{ zero { 2, stage = 3 } }"):
+                text += f"mw.train(experiment({model}, {plan}))\n"
+        for run in self.all("run", self.write(text)):
+            with self.subTest(run["plan"]):
+                self.sent_as_predicted(run)
+                predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
+                self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.01 * predicted + 4096)
+
+    def test_a_graph_is_what_blocks_are(self):
+        """A llama as a graph has mw.llama's program."""
+        graph = """
+local own = mw.model {
+  name = "llama", dims = { hidden = 32, heads = 4, kv_heads = 2, ffn = 48, vocab = 64 },
+  graph = function(m)
+    local x = m.tokens:lookup(m:weight { "embedding", "vocab", "hidden" }, { name = "embedding" })
+    for _ in m:layers(2) do
+      local h = x:rms_norm { name = "attention_norm" }
+      local q = h:linear { { "heads", "head_dim" }, name = "attention.q" }
+      local k = h:linear { { "kv_heads", "head_dim" }, name = "attention.k" }
+      local v = h:linear { { "kv_heads", "head_dim" }, name = "attention.v" }
+      q, k = q:rope { name = "attention.q_rope" }, k:rope { name = "attention.k_rope" }
+      local seen = q:attend(k, v, { name = "attention" })
+      x = x:add(seen:linear { "hidden", name = "attention.o" }, { name = "attention_add" })
+      x = x:add(x:rms_norm { name = "mlp_norm" }:mlp { name = "mlp" }, { name = "mlp_add" })
+    end
+    return x:rms_norm { name = "norm" }:linear { m:weight { "head", "vocab", "hidden" }, name = "head" }
+      :cross_entropy(m.labels, { name = "loss" })
+  end,
+}
+"""
+        theirs = LLAMA[LLAMA.index("local theirs"):]
+        for plan in ("{}", "{ dp(2), tp(2), sp() }", "{ zero { 2, stage = 3 } }", "{ pp(2) }"):
+            with self.subTest(plan):
+                self.write(HEAD + graph + theirs.replace("PLAN", plan) + "mw.plan(e(own)) mw.plan(e(theirs))")
+                own, llama = self.all("plan", "--program", self.folder / "script.lua")
+                self.assertEqual(own["program"], llama["program"])
+
+    def test_maps_are_joined(self):
+        """Of a chain of maps one op is left; what two ops use, and sums of two values, stay."""
+        def ops(body):
+            script = REFUSED + f"plan(function(m) return within(m, function(x) {body} end) end)"
+            shown = self.only("plugins", "show", "--model", self.write(script))
+            return [op["name"].removeprefix("layers.*.") for op in shown["ops"] if op["kind"] in ("map", "add")]
+
+        self.assertEqual(ops("return x + ((x:silu() * 2 - x) / 3):tanh()"), ["add"])
+        self.assertEqual(ops("local y = x:silu() return x + y * y:exp()"), ["silu", "add"])
+        self.assertEqual(ops("local y = x + x:rms_norm() return y:silu()"), ["add", "silu"])
+        self.assertEqual(ops("return x * (x:sum('hidden') + 1):rsqrt()"), ["rsqrt", "map_2"])
+
+    def test_what_cannot_be_is_refused_at_its_line(self):
+        cases = [
+            ("plan(function(m) return m.tokens end)", 2, "model.unused model.graph"),
+            ("plan(function(m) within(m, function(x) stolen = x:silu() return stolen end) return stolen end)", 2, "model.unused model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:silu(x) end) end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x) return x * 'a' end) end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x) return x ^ x end) end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x) return x * (0 / 0) end) end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x) return x:map 'sinh(a)' end) end)", 2, "option.value model.graph"),
+            ("plan(function(m) return within(m, function(x) return x + m.tokens end) end)", 2, "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:lookup(x) end) end)", 2, "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:sum 'ffn' end) end)", 2, "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:as { 'batch', 'hidden' } end) end)", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:concat(x, 'hidden') end) end)", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) x:rms_norm() return x:silu() end) end)", 2,
+             "model.unused model.graph"),
+            ("plan(function(m) within(m, function(x) return x:silu() end) end)", 2, "function.result model.graph"),
+            ("plan(function(m) within(m, function(x) return x:silu() end) return { 3 } end)", 2,
+             "function.result model.graph"),
+            ("plan(function(m) local w = m:weight { 'a', 'vocab', 'hidden' } "
+             "return m.tokens:lookup(w):linear { w }:cross_entropy(m.labels) end)", 2, "model.unused model.graph"),
+            ("plan(function(m) m:weight { 'embedding', 'hidden' } return within(m, function(x) return x:silu() end) end)", 2,
+             "model.unused model.graph"),
+            ("plan(function(m) for _ in m:layers(1) do for _ in m:layers(1) do end end end)", 2, "script.argument"),
+            ("plan(function(m) for _ in m:layers(0) do end end)", 2, "script.argument"),
+            ("plan(function(m) for _ in m:layers() do end end)", 2, "script.argument"),
+            ("plan(function(m) return m:weight 'a' end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x, w) return x:linear { w, std = 1 } end) end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x) stolen = stolen or x return x:silu() end) end)", 0, ""),
+            ("plan(function(m) return within(m, function(x) return x + stolen end) end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x) return x:silu() end) end, { block = function(x) return x end })",
+             2, "option.conflict model.block"),
+            ("plan(function(m) return within(m, function(x) return x:silu() end) end, { tied = true })", 2,
+             "option.conflict model.tied"),
+            ("plan(nil)", 2, "option.missing model.layers"),
+            ("plan(nil, { layers = 1 })", 2, "option.missing model.block"),
+            ("require 'meshwright.models.gemma2' { layer = 3 }", 2, "script.argument"),
+            ("require 'meshwright.models.gemma2' { layers = 'many' }", 2, "script.argument"),
+        ]
+        wrong = [case for case in cases if case[1]]
+        stolen = REFUSED + next(call for call, code, _ in cases if not code) + "\n"
+        errors = self.all_refused(stolen, *wrong)
+        first = stolen.count("\n") + 1
+        for n, ((call, *_), error) in enumerate(zip(wrong, errors)):
+            if error["key"] == "model.graph" and "within" not in call:
+                with self.subTest(call):
+                    self.assertEqual(pathlib.Path(error["file"]).name, "script.lua")
+                    self.assertEqual(error["line"], first + n)
+
+    def test_every_file_is_tested(self):
+        files = {path.stem for path in (SOURCE / "lua/meshwright/models").glob("*.lua")} - {"sizes"}
+        self.assertEqual(files, set(MODELS))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
