@@ -658,9 +658,9 @@ function mw.search(experiment) end
 ---@operator div(meshwright.Value|number): meshwright.Value
 ---@operator pow(number): meshwright.Value
 ---@operator unm: meshwright.Value
----@field add fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add|string): meshwright.Value, meshwright.Value? a, b, of the same dims -> their sum; also written a + b
+---@field add fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add|string): meshwright.Value, meshwright.Value? a, b -> their sum; also written a + b
 ---@field as fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.as|string): meshwright.Value, meshwright.Value? x -> its elements under other dims: another order, one of another name
----@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): causal attention
+---@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): attention
 ---@field attention fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attention|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal attention, and the projection back
 ---@field concat fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.concat|string): meshwright.Value, meshwright.Value? a (…, first), b (…, second) -> (…, into): one after the other
 ---@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values

@@ -69,13 +69,15 @@ std::string shown(const Json& value) {
   return kind + lua_text(rest);
 }
 
-// Lists the ops in the blocks that a model of the user's own is made of (Model::made_of).
+// Lists the ops in the blocks, or in the graph, that a model of the user's own is made of
+// (Model::made_of).
 std::string ops_of(const Json& made_of) {
   std::vector<std::string> parts;
   for (const Json& part : made_of) {
-    if (!part.is_object() || !part.contains("block")) continue;
+    const char* key = part.is_object() && part.contains("graph") ? "graph" : "block";
+    if (!part.is_object() || !part.contains(key)) continue;
     std::vector<std::string> ops;
-    for (const Json& op : part["block"].value("ops", Json::array())) {
+    for (const Json& op : part[key].value("ops", Json::array())) {
       const Json options = op.value("options", Json());
       ops.push_back(op.value("op", "?") + (options.is_null() ? "" : " " + lua_text(options)));
     }
@@ -103,7 +105,7 @@ void check_comparable(const ComparedRun& a, const ComparedRun& b, std::int64_t s
   const auto model = [](const PlanRequest& request) {
     Json json = without_hidden(request.model_options.json());
     json["kind"] = request.model->name();
-    for (const char* part : {"block", "embed", "head"}) json.erase(part);
+    for (const char* part : {"block", "embed", "head", "graph"}) json.erase(part);
     if (Json made_of = request.model->made_of(); !made_of.is_null())
       json["made_of"] = std::move(made_of);
     return json;

@@ -100,12 +100,15 @@ value.__newindex = function(_, name) core.refuse(("a value has no field %s to se
 -- What an operator of values, or of a value and a number, records: an expression of them.
 local function operator(sign)
   return function(a, b)
-    local number, other = is_value(a) and b or a, is_value(a) and a or b
+    local number, other = a, b
+    if is_value(a) then number, other = b, a end
     local tape = of[other].tape
     if is_value(a) and is_value(b) then
       if sign == "+" then return append("add", tape, a, b) end
       return append("map", tape, a, b, ("a %s b"):format(sign))
-    elseif math.type(number) == nil or number ~= number or number == math.huge or number == -math.huge then
+    elseif math.type(number) and (number ~= number or math.abs(number) == math.huge) then
+      core.refuse(("a value %s %s: the number is not finite"):format(sign, number), ("x %s 2"):format(sign))
+    elseif math.type(number) == nil then
       core.refuse(("a value %s a value or a number; got %s"):format(sign, described(number)), ("x %s y"):format(sign))
     end
     local text = ("(%.17g)"):format(number)
@@ -116,7 +119,10 @@ value.__add, value.__sub, value.__mul, value.__div = operator "+", operator "-",
 value.__unm = function(a) return append("map", of[a].tape, a, "-a") end
 value.__pow = function(a, b)
   if not is_value(a) or math.type(b) == nil then
-    core.refuse(("a value has a number as its power; got %s"):format(described(is_value(a) and b or a)), "x ^ 2")
+    local given = b
+    if not is_value(a) then given = a end
+    core.refuse(("a value has a number as its power; got %s"):format(described(given)),
+      "x ^ 2; the power of a value is (x * math.log(2)):exp()")
   end
   return append("map", of[a].tape, a, ("a ^ (%.17g)"):format(b))
 end
@@ -139,6 +145,10 @@ function model:weight(given)
     core.refuse(("weight takes its name and its dims; got %s"):format(described(given)),
       'm:weight { "embedding", "vocab", "hidden" }')
   end
+  if given[2] == nil then
+    core.refuse(("the weight %s has no dims"):format(given[1]),
+      'm:weight { "embedding", "vocab", "hidden" }; a number is of a dim of size 1')
+  end
   local options, dims = {}, {}
   for key, item in pairs(given) do
     if math.type(key) == nil then options[key] = item elseif key > 1 then dims[key - 1] = item end
@@ -150,21 +160,23 @@ end
 --- for layer in m:layers(n) do … end: the ops of each layer.
 function model:layers(count)
   local tape = tape_of_model(self)
-  count = count or tape.default
+  if count == nil then count, tape.takes_layers = tape.default, true end
   if math.type(count) ~= "integer" or count < 1 or count > 4096 then
-    core.refuse(("layers takes a whole number from 1 to 4096; got %s"):format(tostring(count)),
-      "for layer in m:layers(4) do … end")
+    core.refuse(("layers takes a whole number from 1 to 4096; got %s"):format(
+      type(count) == "string" and ("%q"):format(count) or tostring(count)), "for layer in m:layers(4) do … end")
   elseif tape.layer then
     core.refuse("layers within a layer", "a loop over m:layers(n) stands beside another, not in it")
   end
   local first = tape.count
   tape.count = first + count
   local layer = -1
-  return function()
+  local function next_layer()
     layer = layer + 1
     tape.layer = layer < count and first + layer or nil
     return layer < count and layer or nil
   end
+  -- However the loop ends, what follows it is of no layer.
+  return next_layer, nil, nil, setmetatable({}, { __close = function() tape.layer = nil end })
 end
 
 -- The record of a tape: its ops, and the values that the function returned.
@@ -179,7 +191,7 @@ local function record_of(tape, place, result)
     record.result = ref(result)
     return record
   end
-  record.layers, record.losses = tape.count, {}
+  record.layers, record.losses, record.takes_layers = tape.count, {}, tape.takes_layers
   for _, loss in ipairs(type(result) == "table" and not is_value(result) and result or { result }) do
     record.losses[#record.losses + 1] = ref(loss)
   end

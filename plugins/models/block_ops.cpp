@@ -29,8 +29,15 @@ HfName hf_of(const Values& values, const Builder& b) {
   HfName hf;
   if (!values.has("hf")) return hf;
   hf.name = values.text("hf");
-  if (const std::size_t at = hf.name.find("{}"); at != std::string::npos)
+  if (const std::size_t at = hf.name.find("{}"); at != std::string::npos) {
+    if (b.layer < 0 || b.layer >= b.graph.layers) {
+      throw Error(
+          Stage::options, "option.value", "hf",
+          fmt::format("{} stands for a layer's number, outside of the layers", quote(hf.name)),
+          "a name without {}");
+    }
     hf.name.replace(at, 2, std::to_string(b.layer));
+  }
   return hf;
 }
 
@@ -361,6 +368,13 @@ class WeightOp final : public BlockOp {
   std::vector<std::string> inputs() const override { return {}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>&) const override {
+    for (Dim dim : dims_) {
+      if (dim != Dim("batch") && dim != Dim("seq") && dim != Dim("keys")) continue;
+      throw Error(Stage::options, "model.dims", "dims",
+                  fmt::format("{}: a weight of the dim {} would be of another size in another run",
+                              name, dim.name()),
+                  "weights have the model's dims: hidden, ffn, …");
+    }
     const std::string& init = values_.text("init");
     const Init::Kind kind = init == "ones"    ? Init::Kind::ones
                             : init == "zeros" ? Init::Kind::zeros
@@ -472,9 +486,7 @@ class CrossEntropyOp final : public BlockOp {
   std::vector<std::string> inputs() const override { return {"logits", "labels"}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    const int loss = b.cross_entropy(name, inputs[0], inputs[1]);
-    if (weight_ == 1) return {loss};
-    return {b.map(name + ".weighted", fmt::format("a * {}", weight_), {loss})};
+    return {b.cross_entropy(name, inputs[0], inputs[1], weight_)};
   }
 
  private:
@@ -631,11 +643,11 @@ MESHWRIGHT_BUILT_IN(
     op<LinearOp>("linear", "x (…, from…) -> (…, to…), with a weight (to…, from…)"),
     op<AttendOp>("attend",
                  "q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, "
-                 "seq, heads, …): causal attention"),
+                 "seq, heads, …): attention"),
     op<RopeOp>("rope", "x (batch, seq, heads, head_dim) -> the same, turned by its position"),
     op<SwigluOp>("swiglu", "gate, up, of the same dims -> the same: silu(gate) * up"),
     op<GeluOp>("gelu", "x -> the same dims: GELU in the tanh form"),
-    op<AddOp>("add", "a, b, of the same dims -> their sum; also written a + b"),
+    op<AddOp>("add", "a, b -> their sum; also written a + b"),
     op<SplitOp>("split", "x (…, width) -> (…, first), (…, second): its two parts"),
     op<PositionsOp>("learned_positions",
                     "x (batch, seq, hidden) -> the same, plus a learned row of each position"));

@@ -8,6 +8,7 @@
 #include "meshwright/builder.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/ops.h"
+#include "ops/expression.h"
 
 namespace mw {
 namespace {
@@ -132,6 +133,17 @@ int Builder::lookup(const std::string& name, int indices, int weight) {
       "m.tokens:lookup(weight)");
   require(dims(weight).size() == 2, name,
           [&] { return fmt::format("weight {} is not (rows, width)", text_of(dims(weight))); });
+  const Dim rows = dims(weight)[0];
+  const bool of_places = indices == positions;
+  const Dim needed = of_places ? Dim("seq") : Dim("vocab");
+  const bool known = of_places || indices == tokens || indices == labels;
+  require(
+      !known || graph.dims().count(needed) == 0 || graph.size(rows) >= graph.size(needed), name,
+      [&] {
+        return fmt::format("{} = {} rows, and the indices go up to {} = {}", rows.name(),
+                           graph.size(rows), of_places ? "sequence" : "vocab", graph.size(needed));
+      },
+      "give the weight as many rows");
   Dims out = dims(indices);
   out.push_back(dims(weight).back());
   return append(op(name, mw::embedding(), {use(indices), use(weight)}), {{"", out}})[0];
@@ -345,20 +357,45 @@ Dims Builder::map_dims(const std::vector<int>& operands) const {
 }
 
 int Builder::map(const std::string& name, const std::string& f, const std::vector<int>& operands) {
+  // Each value is an operand once, and only if the expression depends on it.
+  Expressions given, kept;
+  const int root = given.parse(f);
+  require(given.operands(root) <= static_cast<int>(operands.size()), name, [&] {
+    return fmt::format("{} has operands that are not among the {} given", quote(f),
+                       operands.size());
+  });
   std::vector<Use> uses;
-  for (int operand : operands) {
+  std::vector<int> values, places;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
     require(
-        graph.value(operand).scalar == Scalar::real, name,
-        [&] { return fmt::format("{} are indices, not numbers", graph.value(operand).name); },
+        graph.value(operands[i]).scalar == Scalar::real, name,
+        [&] { return fmt::format("{} are indices, not numbers", graph.value(operands[i]).name); },
         "indices:lookup(weight) gives rows of a weight");
-    uses.push_back(use(operand));
+    const auto found = std::find(values.begin(), values.end(), operands[i]);
+    const auto place = static_cast<int>(found - values.begin());
+    const bool depends = given.mentions(root, static_cast<int>(i));
+    places.push_back(kept.operand(depends ? place : 0));
+    if (found != values.end() || !depends) continue;
+    values.push_back(operands[i]);
+    uses.push_back(use(operands[i]));
   }
-  if (uses.size() == 1) uses[0].linear = is_linear_map(f);
-  return append(op(name, mw::map(f), std::move(uses)), {{"", map_dims(operands)}})[0];
+  require(!values.empty(), name,
+          [&] { return fmt::format("{} does not depend on its operands", quote(f)); });
+  const std::string text = kept.text(kept.copy(given, root, places));
+  if (uses.size() == 1) uses[0].linear = is_linear_map(text);
+  return append(op(name, mw::map(text), std::move(uses)), {{"", map_dims(values)}})[0];
 }
 
 int Builder::sum(const std::string& name, int x, const Dims& over) {
   for (Dim dim : over) {
+    require(
+        dim != Dim("batch"), name,
+        [] {
+          return std::string("a sum over batch depends on how a step is cut into microbatches");
+        },
+        "sum over other dims; a loss is summed over the batch");
+    require(std::count(over.begin(), over.end(), dim) == 1, name,
+            [&] { return fmt::format("{} is given twice", dim.name()); });
     require(contains(dims(x), dim), name,
             [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(dim.name())); });
   }
@@ -398,6 +435,10 @@ int Builder::concat(const std::string& name, int a, int b, Dim into) {
     return fmt::format("a {} and b {} differ in more than their last dim", text_of(dims(a)),
                        text_of(dims(b)));
   });
+  require(
+      graph.dims().count(into) > 0, name,
+      [&] { return fmt::format("the model has no dim {}", quote(into.name())); },
+      "give it a size in dims");
   const Dim first = out.back(), second = dims(b).back();
   require(size(first) + size(second) == size(into), name, [&] {
     return fmt::format("{} = {} and {} = {} are not {} = {} together", first.name(), size(first),
@@ -407,13 +448,19 @@ int Builder::concat(const std::string& name, int a, int b, Dim into) {
   return append(op(name, mw::concat(), {use(a), use(b)}, {first, second, into}), {{"", out}})[0];
 }
 
-int Builder::cross_entropy(const std::string& name, int logits, int labels_of_logits) {
+int Builder::cross_entropy(const std::string& name, int logits, int labels_of_logits,
+                           double weight) {
   require(dims(logits) == Dims({"batch", "seq", "vocab"}), name, [&] {
     return fmt::format("logits {} are not (batch, seq, vocab)", text_of(dims(logits)));
   });
   require(
-      graph.value(labels_of_logits).scalar == Scalar::index, name,
-      [&] { return std::string("its labels are numbers, not indices"); },
+      graph.value(labels_of_logits).scalar == Scalar::index &&
+          dims(labels_of_logits) == Dims({"batch", "seq"}),
+      name,
+      [&] {
+        return fmt::format("its labels {} {} are not indices (batch, seq)",
+                           graph.value(labels_of_logits).name, text_of(dims(labels_of_logits)));
+      },
       "logits:cross_entropy(m.labels)");
   Op max = op(name + ".max", ce_max(), {use(logits)});
   max.contraction = Reduction::max;
@@ -426,7 +473,7 @@ int Builder::cross_entropy(const std::string& name, int logits, int labels_of_lo
     stats = append(op(name + ".edge", without_last(found->second), {use(stats)}, {"stat"}),
                    {{"", dims_of_stats}})[0];
   }
-  return append(op(name, ce_loss(tokens_per_step_), {use(stats)}, {"stat"}), {{"", {}}})[0];
+  return append(op(name, ce_loss(tokens_per_step_, weight), {use(stats)}, {"stat"}), {{"", {}}})[0];
 }
 
 int Builder::shift(const std::string& name, int labels_of_tokens, std::int64_t by) {
@@ -436,7 +483,11 @@ int Builder::shift(const std::string& name, int labels_of_tokens, std::int64_t b
   const auto before = shifted_.find(labels_of_tokens);
   const int made = append(op(name, mw::shift(by), {use(labels_of_tokens)}, {"seq"}),
                           {{"", {"batch", "seq"}, Scalar::index, false}})[0];
-  shifted_[made] = by + (before == shifted_.end() ? 0 : before->second);
+  const std::int64_t total = by + (before == shifted_.end() ? 0 : before->second);
+  require(graph.size("seq") == 1 || total < graph.size("seq"), name, [&] {
+    return fmt::format("labels {} tokens further on, in sequences of {}", total, graph.size("seq"));
+  });
+  shifted_[made] = total;
   return made;
 }
 

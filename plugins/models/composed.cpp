@@ -48,6 +48,8 @@ struct Part {
   std::vector<Recorded> ops;
   std::vector<Ref> results;  // a block's one value, or a graph's losses
   int layers = 0;            // of a graph
+  // Whether a loop of the graph takes their number from the option `layers`.
+  bool takes_layers = false;
   std::string got, place;
   Json table;  // the record of the function, without places
 };
@@ -114,6 +116,11 @@ class Composed final : public Model {
     if (values.has("graph")) {
       graph_ = part("graph", values.has("layers") ? values.int32("layers") : 0);
       layers_ = graph_->layers;
+      if (values.has("layers") && !graph_->takes_layers) {
+        refuse("option.conflict", "layers", "",
+               "layers: no loop of the graph takes the number of layers from here",
+               "write for layer in m:layers() do … end, or leave layers out");
+      }
     } else {
       layers_ = values.int32("layers");
       for (int layer = 0; layer < layers_; ++layer) blocks_.push_back(part("block", layer));
@@ -282,9 +289,19 @@ class Composed final : public Model {
     const auto layers = whole_number(record.value("layers", Json(0)));
     if (!layers || *layers < 0 || *layers > most_layers) bad_record(record, part.key);
     part.layers = static_cast<int>(*layers);
+    part.takes_layers = record.value("takes_layers", Json(false)) == Json(true);
+    for (std::size_t i = 0; i < part.results.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (part.results[i].op != part.results[j].op) continue;
+        refuse("model.twice", part.key, part.place, "a loss is returned twice",
+               "give it a weight instead: logits:cross_entropy(m.labels, { weight = 2 })");
+      }
+    }
+    int before = -1;
     std::vector<bool> used(static_cast<std::size_t>(part.layers), false);
     for (const Recorded& op : part.ops) {
-      if (!op.layer || *op.layer < -1 || *op.layer > part.layers) bad_record(record, part.key);
+      if (!op.layer || *op.layer < before || *op.layer > part.layers) bad_record(record, part.key);
+      before = *op.layer;
       if (*op.layer >= 0 && *op.layer < part.layers)
         used[static_cast<std::size_t>(*op.layer)] = true;
     }
@@ -350,8 +367,10 @@ class Composed final : public Model {
     one.name = json.value("name", "");
     one.place = json.value(place_key, "");
     for (const Json& input : json.at("inputs")) one.inputs.push_back(ref(input, before, key));
-    if (const auto layer = whole_number(json.value("layer", Json())))
+    if (const auto layer = whole_number(json.value("layer", Json()))) {
+      if (key != "graph" || *layer < -1 || *layer > most_layers) bad_record(json, key);
       one.layer = static_cast<int>(*layer);
+    }
     const Json given = json.value("options", Json::object());
     std::shared_ptr<const BlockOp>& known = made_[one.kind + json_text(given)];
     if (known == nullptr) known = make_op(one, given, key);
@@ -453,18 +472,19 @@ class Composed final : public Model {
     check_all_used(b, part);
     std::vector<std::vector<Played>> made(1);
     for (int value : given) made[0].push_back({value, {}, -1, {}, nullptr, ""});
-    std::map<std::pair<int, std::string>, int> unnamed;
+    std::map<std::pair<int, std::string>, int> unnamed;  // by layer; -1: outside of the layers
     std::set<std::pair<int, std::string>> taken;
     for (const Recorded& one : part.ops) {
       if (one.layer) b.layer = *one.layer;
+      const int scope = b.layer < b.graph.layers ? b.layer : -1;
       if (first != nullptr && b.layer >= 0) b.make_all_of(*std::exchange(first, nullptr));
       std::string local = one.name;
       if (local.empty()) {
-        const int count = ++unnamed[{b.layer, one.kind}];
+        const int count = ++unnamed[{scope, one.kind}];
         local = count == 1 ? one.kind : fmt::format("{}_{}", one.kind, count);
       }
       const bool is_op = one.kind != "weight";  // whose name has ".weight" behind it
-      if (!taken.insert({b.layer, is_op ? local : local + ".weight"}).second) {
+      if (!taken.insert({scope, is_op ? local : local + ".weight"}).second) {
         refuse("model.twice", part.key, one.place,
                fmt::format("{}two ops are called {}", where(b), quote(local)),
                "give one of them another name");
@@ -533,6 +553,7 @@ class Composed final : public Model {
   static int argument(Builder& b, const Part& part, Played& input, const Dims& dims,
                       Played& whole) {
     constexpr std::size_t most = 26;  // operands have letters
+    constexpr double largest = 64;    // nodes of a joined expression
     const auto operand = [&](int value) {
       const auto found = std::find(whole.operands.begin(), whole.operands.end(), value);
       const auto place = found - whole.operands.begin();
@@ -540,7 +561,8 @@ class Composed final : public Model {
       return whole.f.operand(static_cast<int>(place));
     };
     const bool fits = input.value < 0 && b.map_dims(input.operands) == dims &&
-                      whole.operands.size() + input.operands.size() <= most;
+                      whole.operands.size() + input.operands.size() <= most &&
+                      input.f.nodes()[static_cast<std::size_t>(input.root)].size <= largest;
     if (!fits) {
       if (input.value < 0) append_map(b, part, input);
       return operand(input.value);

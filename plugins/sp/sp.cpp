@@ -240,7 +240,8 @@ class SequenceParallel : public mw::Strategy {
     if (!unfused) return true;
     draft.refuse("option.conflict", "form",
                  fmt::format("sp({}): form = \"ring\" brings keys one part after the other, and "
-                             "attention = \"unfused\" needs all keys of a query at once",
+                             "attention that is unfused (by attention = \"unfused\", softcap or "
+                             "causal = false) needs all keys of a query at once",
                              ways_),
                  "take form = \"allgather\" or \"ulysses\", or the model's attention = "
                  "\"flash\"");

@@ -1,6 +1,6 @@
-"""Models as graphs in Lua (mw.model { graph = … }): those of lua/meshwright/models equal one rank in each form that
-their dims allow, hold and send what is predicted; values cross layers, weights are used twice; maps are joined; what
-cannot be is refused at its line."""
+"""Models as graphs in Lua (mw.model { graph = … }): those of lua/meshwright/models equal one rank in
+each form that their dims allow, hold and send what is predicted; values cross layers, weights are
+used twice; maps are joined; what cannot be is refused at its line."""
 
 import math
 import pathlib
@@ -64,7 +64,7 @@ local shared = mw.model { name = "shared", dims = { hidden = 32, ffn = 48, heads
     local x = m.tokens:lookup(w)
     for _ in m:layers(3) do
       local h = x * (x:square():mean "hidden" + 1e-6):rsqrt() * gain
-      x = x + h:concat(x, "both"):linear "hidden":attention() + h:linear { up }:gelu_erf():linear { down }
+      x = x + h:concat(x, "both"):linear "hidden":attention() + h:linear { up * 0.5 }:gelu_erf():linear { down }
     end
     return { x:linear { w }:softcap(20):cross_entropy(m.labels),
              x:rms_norm():linear { w }:cross_entropy(m.tokens, { weight = 0.3 }) }
@@ -158,6 +158,72 @@ mw.train(experiment(model(function(m, y) return y:cross_entropy(m.labels:shift(1
                 predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
                 self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.01 * predicted + 4096)
 
+    def test_an_op_may_read_a_value_twice(self):
+        """Both gradients count: losses and norms are those of the same model with a copy of the value."""
+        pairs = [("(g * g):linear 'hidden'", "g:square():linear 'hidden'"), ("(g / (g * g + 1)):linear 'hidden'",
+                  "(g / (g:square() + 1)):linear 'hidden'"),
+                 ("g:swiglu(g):linear 'hidden'", "g:swiglu(g:map 'a'):linear 'hidden'"), ("(g + g):linear 'hidden'", "(g * 2):linear 'hidden'"),
+                 ("q:attend(k, k):linear 'hidden'", "q:attend(k, k:map 'a'):linear 'hidden'"), ("q:attend(q, q):linear 'hidden'", "q:attend(q:map 'a', q:map 'a'):linear 'hidden'")]
+        script = HEAD + TRAIN + """
+local function model(body, dims)
+  dims.hidden, dims.vocab = 32, 64
+  return mw.model { layers = 2, dims = dims, graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden", std = 0.3 }
+    local x = m.tokens:lookup(w)
+    for _ in m:layers() do x = x + body(x:rms_norm()) end
+    return x:linear { w }:cross_entropy(m.labels)
+  end }
+end
+local function ffn(f) return function(h) return f(h:linear { "ffn", name = "g", std = 0.3 }) end end
+local function attention(f)
+  return function(h)
+    return f(h:linear { { "heads", "head_dim" }, name = "q", std = 0.3 }, h:linear { { "heads", "head_dim" }, name = "k", std = 0.3 })
+  end
+end
+"""
+        for one, other in pairs:
+            for body in (one, other):
+                made = f"attention(function(q, k) return {body} end)" if "attend" in body else f"ffn(function(g) return {body} end)"
+                if "attend" in body and "k" not in body.replace("attend", ""):
+                    made = f"function(h) local q = h:linear {{ {{ 'heads', 'head_dim' }}, name = 'q', std = 0.3 }} return {body} end"
+                dims = "{ heads = 4 }" if "attend" in body else "{ ffn = 48 }"
+                for plan in ("{}", '{ pp { 2, schedule = "zb-h1" } }'):
+                    script += f"do local e = experiment(model({made}, {dims}), {plan}) e.precision = 'fp64' e.steps = 3 mw.train(e) end\n"
+        runs = self.all("run", self.write(script))
+        for n, pair in enumerate(pairs):
+            for plan in (0, 1):
+                one, other = runs[4 * n + plan], runs[4 * n + 2 + plan]
+                with self.subTest(pair[0], plan=plan):
+                    for ours, theirs in zip(one["losses"], other["losses"]):
+                        self.assertAlmostEqual(ours, theirs, delta=1e-9)
+                    self.assertNotEqual(one["losses"][0], one["losses"][2])
+
+    def test_what_is_made_again_is_read_by_later_layers(self):
+        """A value of one layer that a later layer reads, where layers are made again in backward."""
+        script = HEAD + TRAIN + CROSSING + """
+local reads = mw.model { name = "reads", dims = { hidden = 32, ffn = 64, vocab = 64 }, graph = function(m)
+  local w = m:weight { "embedding", "vocab", "hidden" }
+  local x, e = m.tokens:lookup(w), nil
+  for l in m:layers(2) do
+    x = x + x:mlp()
+    if l == 0 then e = x:rms_norm() else x = x + e:mlp { act = "gelu" } end
+  end
+  return x:rms_norm():linear { w }:cross_entropy(m.labels)
+end }
+"""
+        calls = "".join(f"do local e = experiment({model}, {plan}) e.recompute = '{what}' mw.verify(e) end\n"
+                        for model in ("reads", "yoco", "streams") for plan in ("{}", "{ tp(2), sp() }", "{ pp(2) }")
+                        for what in ("full", "selective"))
+        self.assertEqual(len(self.verify_all(script + calls)), 18)
+
+    def test_half_precision(self):
+        text = HEAD + TRAIN + CROSSING + f'local gemma2 = require "meshwright.models.gemma2" {{ {SIZES}, window = 6 }}\n'
+        for model in ("gemma2", "streams", "shared", "ahead"):
+            text += f"do local e = experiment({model}, {{ tp(2), sp() }}) mw.train(e) e.precision = 'bf16' mw.train(e) end\n"
+        runs = self.all("run", self.write(text))
+        for full, half in zip(runs[::2], runs[1::2]):
+            self.assertAlmostEqual(full["losses"][0], half["losses"][0], delta=0.02)
+
     def test_a_graph_is_what_blocks_are(self):
         """A llama as a graph has mw.llama's program."""
         graph = """
@@ -235,6 +301,36 @@ local own = mw.model {
              2, "option.conflict model.block"),
             ("plan(function(m) return within(m, function(x) return x:silu() end) end, { tied = true })", 2,
              "option.conflict model.tied"),
+            ("plan(function(m) return within(m, function(x) return x:mean 'batch' end) end)", 2, "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:sum { 'hidden', 'hidden' } end) end)", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x - m:weight { 'b', 'vocab' } end) end)", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x ^ 0 end) end)", 2, "option.value model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:map ('a' .. (' + a'):rep(2000)) end) end)", 2,
+             "option.value model.graph"),
+            ("plan(function(m) local l = within(m, function(x) return x:silu() end) return { l, l } end)", 2,
+             "model.twice model.graph"),
+            ("plan(function(m) for _ in m:layers(1) do break end return within(m, function(x, w) "
+             "return x:linear { w }:cross_entropy(m.positions) end) end)", 2, "model.unused model.graph"),
+            ("plan(function(m) local w = m:weight { 'embedding', 'vocab', 'hidden' } local x = m.tokens:lookup(w) "
+             "for _ in m:layers(1) do x = x:silu() end local l = x:linear { w }:cross_entropy(m.positions) return l end)", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) local l = within(m, function(x) return x:silu() end) "
+             "return { l, m.tokens:lookup(m:weight { 'v', 'vocab', 'vocab2' }):as { 'batch', 'seq', 'vocab' }"
+             ":cross_entropy(m.labels:shift(8)) } end, { dims = { hidden = 16, vocab = 19, vocab2 = 19 } })", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x * m:weight { 'g', 'batch' } end) end)", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x * m:weight { 'g' } end) end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x) return x * 1e39 end) end)", 2, "option.value model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:silu() end) end, { layers = 3 })", 2,
+             "option.conflict model.layers"),
+            ("plan(function(m) return within(m, function(x) return x:concat(x, 'both') end) end)", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x + m.positions:lookup(m:weight "
+             "{ 'p', 'few', 'hidden' }) end) end, { dims = { hidden = 16, vocab = 19, few = 7 } })", 2,
+             "model.dims model.graph"),
             ("plan(nil)", 2, "option.missing model.layers"),
             ("plan(nil, { layers = 1 })", 2, "option.missing model.block"),
             ("require 'meshwright.models.gemma2' { layer = 3 }", 2, "script.argument"),

@@ -37,13 +37,13 @@ READERS = {
     "messages": ["launch/processes.cpp", "engine/pack.h"],
     "modules": ["registry/module_file.cpp"],
     "options": ["base/options.cpp", "lua/value.cpp"],
-    "run_texts": ["record/run_result.cpp", "record/run_facts.cpp", "report/cells.cpp", "common/run_timing.cpp"],
+    "run_texts": ["record/run_result.cpp", "record/run_facts.cpp", "record/cells.cpp", "common/run_timing.cpp"],
     "runs": ["record/hdf5_read.cpp", "record/hdf5_file.cpp", "record/run_reader.cpp", "record/columns.cpp"],
     "safetensors": ["checkpoint/safetensors.cpp", "common/mapped_file.cpp"],
     "schedules": ["schedule/text.cpp", "schedule/check.cpp", "schedule/timeline.cpp"],
     "scripts": ["frontend/lua/", "frontend/script/"],
     "shards": ["data/shard_data.cpp", "data/sample_order.cpp", "common/mapped_file.cpp"],
-    "sweeps": ["report/cells.cpp", "record/run_set.cpp"],
+    "sweeps": ["record/cells.cpp", "record/run_set.cpp"],
     "weights": ["checkpoint/weights.cpp"],
 }
 FUNCTION = re.compile(r"^(?:UN)?COVERED_FUNC: hits: (\d+) edges: (\d+)/(\d+) (.*) (\S+):\d+$")

@@ -287,19 +287,21 @@ class Backward {
   }
 
   void emit(int index, const Op& op, const OpTraits& traits, const Slots& grads, Piece piece) {
-    Gradients made{Slots(op.inputs.size(), -1), Few<bool, 8>(op.inputs.size(), false), {}};
+    Gradients made{Slots(op.inputs.size(), -1), Few<bool, 8>(op.inputs.size(), false), {}, {}};
     made.contributing.resize(op.inputs.size());
-    bool wanted = false;
+    bool wanted = false, of_parameters = true;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const bool mine = piece == Piece::backward || (i == 0) == (piece == Piece::dgrad);
       if (!mine || passes(traits, i) || !graph_.value(op.inputs[i].value).needs_grad) continue;
       wanted = true;
+      of_parameters = of_parameters && parameter_of_[op.inputs[i].value] >= 0;
       gradient_of(index, i, piece, made);
     }
     if (!wanted) return;
     const auto rotation = program_.rotations.find(index);
     const bool rotates = rotation != program_.rotations.end();
-    const bool later = split_ && piece == Piece::wgrad && !rotates;
+    // What a computed weight was computed from needs its gradient at once.
+    const bool later = split_ && piece == Piece::wgrad && !rotates && of_parameters;
     if (later) {
       for (int slot : grads) pinned_.insert(program_.root(slot));
     }
@@ -325,6 +327,10 @@ class Backward {
           traits.backward_reads_output[o] ? tape_.value_slot[op.outputs[o]] : -1);
     }
     if (rotates) instruction = in_ring(program_, std::move(instruction), rotation->second);
+    for (const auto& [view_index, second] : made.again) {
+      ++owners(second);
+      add(view_grad_[view_index], second);
+    }
   }
 
   // The gradients that an instruction of backward makes, by input.
@@ -332,6 +338,8 @@ class Backward {
     Slots inputs;
     Few<bool, 8> accumulate;
     std::vector<std::vector<int>> contributing;
+    // Views that the op reads more than once, each with the slot of a further gradient.
+    std::vector<std::pair<int, int>> again;
   };
   // Adds to `made` the slot that takes the gradient of operand `i` of the op.
   void gradient_of(int index, std::size_t i, Piece piece, Gradients& made) {
@@ -344,7 +352,15 @@ class Backward {
       made.contributing[i] = contributing(p, view.gradient);
       return;
     }
-    int& gradient = (split_ && piece == Piece::wgrad ? later_grad_ : view_grad_)[view_index];
+    const bool later = split_ && piece == Piece::wgrad && parameter_of_[view.value] >= 0;
+    int& gradient = (later ? later_grad_ : view_grad_)[view_index];
+    if (gradient >= 0 &&
+        std::find(made.inputs.begin(), made.inputs.end(), gradient) != made.inputs.end()) {
+      const int second = fresh(graph_.value(view.value).name, view.value, view.gradient);
+      made.inputs[i] = second;
+      made.again.emplace_back(view_index, second);
+      return;
+    }
     if (gradient < 0) {
       own(gradient, fresh(graph_.value(view.value).name, view.value, view.gradient));
     } else {

@@ -171,8 +171,19 @@ class Recomputer {
       }
       if (n < before.size()) code.push_back(before[n]);
     }
+    // What another block read before this one is made again reads what forward kept.
+    std::map<int, int> there, of_copy;
+    for (const auto& [slot, copy] : made) of_copy[copy] = slot;
     for (Instruction& i : code) {
-      if (i.phase != phase_) replace(i, made);
+      if (i.phase != phase_) {
+        replace(i, there);
+        continue;
+      }
+      for (const auto* slots : {&i.outputs, &i.saved}) {
+        for (int slot : *slots) {
+          if (const auto of = of_copy.find(slot); of != of_copy.end()) there[of->second] = slot;
+        }
+      }
     }
     program_.segments[segment].code = std::move(code);
     if (later < 0) return;

@@ -201,14 +201,19 @@ void grant_compute(Program& program, Uses& uses, const Everywhere& all) {
   const auto of_all_slices = [&](int slot) {
     return sliced && slot >= 0 && program.slots[slot].slices == 1;
   };
+  // Whether the op reads a slot's storage as two operands.
+  const auto read_twice = [&](int from) {
+    return std::count_if(i.inputs.begin(), i.inputs.end(), [&](int slot) {
+             return slot >= 0 && program.root(slot) == program.root(from);
+           }) > 1;
+  };
   if (i.piece == Piece::forward) {
     if (of_all_slices(i.outputs[0])) return;
     const int j = traits.forward_in_place;
     if (j < 0) return;
     const int from = i.inputs[j], to = i.outputs[0];
-    const auto same_root = [&](int slot) { return program.root(slot) == program.root(from); };
-    if (!ours(program, from) || std::count_if(i.inputs.begin(), i.inputs.end(), same_root) > 1 ||
-        all.later(uses, from) || !same_shape(program, from, to)) {
+    if (!ours(program, from) || read_twice(from) || all.later(uses, from) ||
+        !same_shape(program, from, to)) {
       return;
     }
     all.in_place(program);
@@ -221,8 +226,8 @@ void grant_compute(Program& program, Uses& uses, const Everywhere& all) {
     if (i.grad_inputs[k] < 0) continue;
     const int from = i.inputs[k];
     if (of_all_slices(i.grad_inputs[k])) return;
-    if (from < 0 || i.accumulate[k] || !ours(program, from) || all.later(uses, from) ||
-        program.slots[i.grad_inputs[k]].persistent ||
+    if (from < 0 || i.accumulate[k] || !ours(program, from) || read_twice(from) ||
+        all.later(uses, from) || program.slots[i.grad_inputs[k]].persistent ||
         program.slots[i.grad_inputs[k]].alias_of >= 0 ||
         !same_shape(program, from, i.grad_inputs[k])) {
       return;

@@ -233,8 +233,8 @@ class CeStats final : public OpType {
 
 class CeLoss final : public OpType {
  public:
-  explicit CeLoss(std::int64_t tokens)
-      : tokens_(static_cast<double>(tokens)), scale_(1.0 / tokens_) {}
+  CeLoss(std::int64_t tokens, double weight)
+      : tokens_(static_cast<double>(tokens)), scale_(weight / tokens_) {}
   std::string kind() const override { return "ce_loss"; }
   OpClass op_class() const override { return OpClass::loss_part; }
   std::vector<StepConstant> constants(const Op&) const override { return {{"tokens", tokens_}}; }
@@ -296,8 +296,8 @@ OpTypePtr ce_max() {
 OpTypePtr ce_stats() {
   return only<CeStats>();
 }
-OpTypePtr ce_loss(std::int64_t tokens) {
-  return std::make_shared<CeLoss>(tokens);
+OpTypePtr ce_loss(std::int64_t tokens, double weight) {
+  return std::make_shared<CeLoss>(tokens, weight);
 }
 
 }  // namespace mw

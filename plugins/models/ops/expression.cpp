@@ -8,7 +8,9 @@
 #include <bit>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
+#include <limits>
 #include <numbers>
 #include <optional>
 #include <stdexcept>
@@ -23,12 +25,13 @@ using Code = Expressions::Code;
 
 const std::map<std::string, Code>& simple_functions() {
   static const std::map<std::string, Code> codes{
-      {"exp", Code::exp},           {"log", Code::log},     {"sqrt", Code::sqrt},
-      {"rsqrt", Code::rsqrt},       {"tanh", Code::tanh},   {"sigmoid", Code::sigmoid},
-      {"erf", Code::erf},           {"relu", Code::relu},   {"step", Code::step},
-      {"sin", Code::sin},           {"cos", Code::cos},     {"abs", Code::abs},
-      {"sign", Code::sign},         {"silu", Code::silu},   {"gelu", Code::gelu},
-      {"gelu_erf", Code::gelu_erf}, {"max", Code::maximum}, {"min", Code::minimum}};
+      {"exp", Code::exp},     {"log", Code::log},           {"sqrt", Code::sqrt},
+      {"rsqrt", Code::rsqrt}, {"tanh", Code::tanh},         {"sigmoid", Code::sigmoid},
+      {"erf", Code::erf},     {"relu", Code::relu},         {"step", Code::step},
+      {"sin", Code::sin},     {"cos", Code::cos},           {"abs", Code::abs},
+      {"sign", Code::sign},   {"softplus", Code::softplus}, {"silu", Code::silu},
+      {"gelu", Code::gelu},   {"gelu_erf", Code::gelu_erf}, {"max", Code::maximum},
+      {"min", Code::minimum}};
   return codes;
 }
 
@@ -108,6 +111,8 @@ double value_of(Code code, double a, double b) {
       return std::max(a, 0.0);
     case Code::step:
       return a > 0 ? 1 : 0;
+    case Code::softplus:
+      return std::max(a, 0.0) + std::log1p(std::exp(-std::abs(a)));
     case Code::silu:
       return a / (1 + std::exp(-a));
     case Code::gelu:
@@ -205,6 +210,8 @@ at::Tensor through(Code code, const at::Tensor& given, const at::Tensor& x) {
 
 at::Tensor computed(const Expressions::Node& node, const Argument& a, const Argument& b) {
   switch (node.code) {
+    case Code::softplus:  // exact for large numbers too, and it does not overflow
+      return at::relu(a.tensor).add_(a.tensor.abs().neg_().exp_().log1p_());
     case Code::silu:
       return at::silu(a.tensor);
     case Code::gelu:
@@ -320,13 +327,11 @@ class Reader {
     return into_.operand(word[0] - 'a');
   }
   int number() {
-    std::size_t used = 0;
-    double value = 0;
-    try {
-      value = std::stod(text_.substr(at_), &used);
-    } catch (const std::logic_error&) {
-      refuse(fmt::format("{} is no number", quote(text_.substr(at_))));
-    }
+    const char* begin = text_.c_str() + at_;
+    char* end = nullptr;
+    const double value = std::strtod(begin, &end);  // of a number below DBL_MIN too
+    const auto used = static_cast<std::size_t>(end - begin);
+    if (used == 0) refuse(fmt::format("{} is no number", quote(text_.substr(at_, 20))));
     at_ += used;
     return into_.number(value);
   }
@@ -350,13 +355,40 @@ class Reader {
 
 }  // namespace
 
+bool Expressions::is_multiple(int node) const {
+  const Node& n = nodes_[static_cast<std::size_t>(node)];
+  const auto number = [&](int at) {
+    return nodes_[static_cast<std::size_t>(at)].code == Code::number;
+  };
+  switch (n.code) {
+    case Code::operand:
+      return true;
+    case Code::negate:
+      return is_multiple(n.a);
+    case Code::add:
+    case Code::subtract:
+      return is_multiple(n.a) && is_multiple(n.b);
+    case Code::multiply:
+      return (number(n.a) && is_multiple(n.b)) || (number(n.b) && is_multiple(n.a));
+    case Code::divide:
+      return number(n.b) && is_multiple(n.a);
+    default:
+      return false;
+  }
+}
+
 int Expressions::parse(const std::string& text) {
+  if (text.size() > longest) {
+    throw Error(Stage::options, "option.value", "f",
+                fmt::format("an expression of {} characters, and {} may be", text.size(), longest),
+                "write it as several maps");
+  }
   return Reader(*this, text).all();
 }
 
 const std::vector<std::string>& Expressions::functions() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all{"softplus", "square", "softcap"};
+    std::vector<std::string> all{"square", "softcap"};
     for (const auto& [name, code] : simple_functions()) all.push_back(name);
     std::sort(all.begin(), all.end());
     return all;
@@ -370,18 +402,24 @@ int Expressions::add(Node node) {
   if (!fresh) return known->second;
   if (node.code == Code::operand) node.mentioned = 1U << static_cast<unsigned>(node.number);
   for (int argument : {node.a, node.b}) {
-    if (argument >= 0) node.mentioned |= nodes_[static_cast<std::size_t>(argument)].mentioned;
+    if (argument < 0) continue;
+    node.mentioned |= nodes_[static_cast<std::size_t>(argument)].mentioned;
+    node.size += nodes_[static_cast<std::size_t>(argument)].size;
   }
   nodes_.push_back(node);
   return known->second;
 }
 
 int Expressions::operand(int place) {
-  return add({Code::operand, -1, -1, static_cast<double>(place), 0});
+  return add({Code::operand, -1, -1, static_cast<double>(place)});
 }
 
 int Expressions::number(double value) {
-  return add({Code::number, -1, -1, value, 0});
+  if (!std::isfinite(value) || std::abs(value) > std::numeric_limits<float>::max()) {
+    throw Error(Stage::options, "option.value", "f", "a number in it is too large for fp32",
+                "an expression of a, b, …: \"a * silu(b) + 1\"");
+  }
+  return add({Code::number, -1, -1, value});
 }
 
 bool Expressions::is_number(int node, double value) const {
@@ -391,8 +429,7 @@ bool Expressions::is_number(int node, double value) const {
 
 int Expressions::apply(Code code, int a, int b) {
   const Node first = nodes_[static_cast<std::size_t>(a)];
-  const Node second =
-      b >= 0 ? nodes_[static_cast<std::size_t>(b)] : Node{Code::number, -1, -1, 0, 0};
+  const Node second = b >= 0 ? nodes_[static_cast<std::size_t>(b)] : Node{Code::number};
   if (first.code == Code::number && second.code == Code::number)
     return number(value_of(code, first.number, second.number));
   switch (code) {
@@ -405,16 +442,14 @@ int Expressions::apply(Code code, int a, int b) {
       if (is_number(a, 0)) return apply(Code::negate, b);
       break;
     case Code::multiply:
-      if (is_number(a, 0) || is_number(b, 0)) return number(0);
       if (is_number(a, 1)) return b;
       if (is_number(b, 1)) return a;
       if (is_number(a, -1)) return apply(Code::negate, b);
       if (is_number(b, -1)) return apply(Code::negate, a);
-      if (const auto through = through_of(first.code)) return add({*through, first.a, b, 0, 0});
-      if (const auto through = through_of(second.code)) return add({*through, second.a, a, 0, 0});
+      if (const auto through = through_of(first.code)) return add({*through, first.a, b});
+      if (const auto through = through_of(second.code)) return add({*through, second.a, a});
       break;
     case Code::divide:
-      if (is_number(a, 0)) return number(0);
       if (is_number(b, 1)) return a;
       break;
     case Code::negate:
@@ -423,7 +458,7 @@ int Expressions::apply(Code code, int a, int b) {
     default:
       break;
   }
-  return add({code, a, b, 0, 0});
+  return add({code, a, b});
 }
 
 int Expressions::power(int a, double exponent) {
@@ -436,18 +471,13 @@ int Expressions::power(int a, double exponent) {
   if (exponent == 0.5) return apply(Code::sqrt, a);
   if (exponent == -0.5) return apply(Code::rsqrt, a);
   if (exponent == -1) return apply(Code::divide, number(1), a);
-  return add({Code::power, a, -1, exponent, 0});
+  return add({Code::power, a, -1, exponent});
 }
 
 int Expressions::call(const std::string& function, const std::vector<int>& arguments) {
   const int x = arguments.at(0);
   const auto times = [&](int a, int b) { return apply(Code::multiply, a, b); };
-  const auto plus = [&](int a, int b) { return apply(Code::add, a, b); };
   if (function == "square") return times(x, x);
-  if (function == "softplus") {  // log(1 + exp(x)), which does not overflow
-    const int low = apply(Code::exp, apply(Code::negate, apply(Code::abs, x)));
-    return plus(apply(Code::relu, x), apply(Code::log, plus(number(1), low)));
-  }
   if (function == "softcap") {  // tanh(x / cap) * cap
     return times(apply(Code::tanh, apply(Code::divide, x, arguments.at(1))), arguments.at(1));
   }
@@ -465,7 +495,12 @@ int Expressions::derivative(int node, int place) {
 int Expressions::differentiated(int node, int place) {
   const Node n = nodes_[static_cast<std::size_t>(node)];  // a copy: the table grows
   const auto of = [&](int argument) { return derivative(argument, place); };
-  const auto times = [&](int a, int b) { return apply(Code::multiply, a, b); };
+  const auto times = [&](int a, int b) {
+    return is_number(a, 0) || is_number(b, 0) ? number(0) : apply(Code::multiply, a, b);
+  };
+  const auto over = [&](int a, int b) {
+    return is_number(a, 0) ? number(0) : apply(Code::divide, a, b);
+  };
   const auto chain = [&](int outer) { return times(outer, of(n.a)); };
   switch (n.code) {
     case Code::operand:
@@ -480,7 +515,7 @@ int Expressions::differentiated(int node, int place) {
     case Code::multiply:
       return apply(Code::add, times(of(n.a), n.b), times(n.a, of(n.b)));
     case Code::divide:  // (a' - node * b') / b
-      return apply(Code::divide, apply(Code::subtract, of(n.a), times(node, of(n.b))), n.b);
+      return over(apply(Code::subtract, of(n.a), times(node, of(n.b))), n.b);
     case Code::maximum:
     case Code::minimum: {  // where both are equal, the second one's
       const bool most = n.code == Code::maximum;
@@ -496,7 +531,7 @@ int Expressions::differentiated(int node, int place) {
     case Code::exp:
       return chain(node);
     case Code::log:
-      return apply(Code::divide, of(n.a), n.a);
+      return over(of(n.a), n.a);
     case Code::sqrt:
       return chain(apply(Code::divide, number(0.5), node));
     case Code::rsqrt:
@@ -516,6 +551,8 @@ int Expressions::differentiated(int node, int place) {
       return chain(apply(Code::negate, apply(Code::sin, n.a)));
     case Code::abs:
       return chain(apply(Code::sign, n.a));
+    case Code::softplus:
+      return chain(apply(Code::sigmoid, n.a));
     case Code::silu:
       return chain(apply(Code::slope_of_silu, n.a));
     case Code::gelu:

@@ -41,6 +41,7 @@ class Expressions {
     cos,
     abs,
     sign,
+    softplus,  // log(1 + exp(a))
     silu,
     gelu,  // the tanh form
     gelu_erf,
@@ -57,8 +58,11 @@ class Expressions {
     int a = -1, b = -1;  // the nodes of its arguments
     double number = 0;   // number: its value; power: the exponent; operand: its place, from 0
     std::uint32_t mentioned = 0;  // a bit for each operand that it depends on
+    double size = 1;              // nodes of its text, in which what is shared stands repeatedly
   };
 
+  // The longest text that parse() reads.
+  static constexpr std::size_t longest = 4096;
   // Reads "a * silu(b) + 1": + - * / ^, numbers, the operands a to z, and functions(). Returns the
   // node. Throws Error (options, "option.value") with the key "f" for anything else.
   int parse(const std::string& text);
@@ -67,11 +71,11 @@ class Expressions {
 
   int operand(int place);
   int number(double value);
-  // Simplifies what is plain: x * 1, x + 0, x * 0, operations on numbers.
+  // Simplifies what is plain: x * 1, x + 0, operations on numbers. x * 0 stays, as it depends on x.
   int apply(Code code, int a, int b = -1);
   // The exponent is a number.
   int power(int a, double exponent);
-  // silu(x), gelu(x) and others that are made of several nodes, too.
+  // By the function's name; some are made of several nodes.
   int call(const std::string& function, const std::vector<int>& arguments);
 
   int derivative(int node, int place);
@@ -85,6 +89,8 @@ class Expressions {
   // nodes that compute, each counted once
   int operations(const std::vector<int>& roots) const;
   std::string text(int node) const;  // parse() reads it
+  // Whether it is written as a multiple of one operand: -a, a * 2, a / 3, sums of these.
+  bool is_multiple(int node) const;
 
   // Computes the roots for operands that broadcast against each other; an operand that no root
   // mentions may be undefined. A root that is a number gives an undefined tensor.

@@ -91,6 +91,20 @@ inline at::Tensor counts_of(const at::Tensor& picks, std::int64_t kinds) {
   return at::zeros({kinds}, picks.options()).scatter_add_(0, picks, at::ones_like(picks));
 }
 
+// The place in the sequence of each token of a dim, in the order in which they lie.
+inline at::Tensor places_of(const LocalDim& dim, const at::Tensor& like) {
+  at::Tensor places = at::empty({dim.size}, like.options().dtype(at::kLong).requires_grad(false));
+  std::int64_t at = 0;
+  const auto fill = [&](const Range& tokens) {
+    at::Tensor part = places.narrow(0, at, tokens.size);
+    at::arange_out(part, tokens.offset, tokens.offset + tokens.size, 1);
+    at += tokens.size;
+  };
+  if (dim.runs.empty()) fill({dim.offset, dim.size});
+  for (const Range& run : dim.runs) fill(run);
+  return places;
+}
+
 // The traits of an op with one input and so many outputs through which no gradient passes.
 inline OpTraits without_gradient(std::size_t outputs) {
   OpTraits traits;

@@ -2,6 +2,8 @@
 // backward pass over memory once, in chunks that stay in a core's cache; backward computes what it
 // needs of forward again.
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <unordered_map>
 
@@ -115,6 +117,15 @@ std::int64_t elements_of_chunk(const at::Tensor& like) {
                        : like.numel() + 1;
 }
 
+// The type of the plan's reals, beside which operands may be wider.
+at::ScalarType narrowest(const std::vector<at::Tensor>& inputs) {
+  return std::min_element(inputs.begin(), inputs.end(),
+                          [](const at::Tensor& a, const at::Tensor& b) {
+                            return a.element_size() < b.element_size();
+                          })
+      ->scalar_type();
+}
+
 class Map final : public OpType {
  public:
   explicit Map(const std::string& text) : root_(f_.parse(text)), count_(f_.operands(root_)) {
@@ -150,12 +161,15 @@ class Map final : public OpType {
     std::vector<std::int64_t> sizes(op.output_dims[0].size() - rows, 1);
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       inputs.push_back(beside.view(call.inputs[i], op.inputs[i].dims));
-      for (std::size_t dim = 0; dim < sizes.size(); ++dim)
-        sizes[dim] = std::max(sizes[dim], inputs[i].size(static_cast<std::int64_t>(dim)));
+      for (std::size_t dim = 0; dim < sizes.size(); ++dim) {  // none where there are no rows
+        const std::int64_t size = inputs[i].size(static_cast<std::int64_t>(dim));
+        if (size != 1) sizes[dim] = size;
+      }
     }
     const int reused = call.in_place ? traits(op).forward_in_place : -1;
-    at::Tensor output = reused >= 0 ? call.inputs[static_cast<std::size_t>(reused)]
-                                    : at::empty(sizes, call.inputs[0].options());
+    at::Tensor output =
+        reused >= 0 ? call.inputs[static_cast<std::size_t>(reused)]
+                    : at::empty(sizes, call.inputs[0].options().dtype(narrowest(call.inputs)));
     const MapChunks chunks(sizes, elements_of_chunk(output));
     rows_on_threads(chunks.count(), chunks.elements(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = begin; chunk < end; ++chunk) {
@@ -215,8 +229,9 @@ class Map final : public OpType {
     Cost cost;
     cost.executed = static_cast<double>(f_.operations(roots)) * static_cast<double>(out);
     cost.bytes = static_cast<double>(passed) * element;
-    cost.accelerator_workspace =
-        (f_.tensors(roots) - (backward ? 0 : 1)) * out * wide_element(element);
+    // All elements at once: what the nodes make, and copies of operands of a half type.
+    const int copies = element < wide_element(element) ? count_ + (backward ? 1 : 0) : 0;
+    cost.accelerator_workspace = (f_.tensors(roots) + copies) * out * wide_element(element);
     return cost;
   }
 
@@ -253,7 +268,9 @@ class Map final : public OpType {
                                             : beside.whole(dims)     ? given.sizes().vec()
                                                                      : call.dims.shape(dims);
     Gradient one;
-    one.to = target(call, i, shape, given.options());
+    const at::ScalarType type =
+        call.inputs[i].defined() ? call.inputs[i].scalar_type() : given.scalar_type();
+    one.to = target(call, i, shape, given.options().dtype(type));
     if (dims.size() == op.output_dims[0].size()) {
       one.view = beside.view(one.to.tensor, dims);
     } else {
@@ -291,16 +308,19 @@ class Map final : public OpType {
 bool is_linear_map(const std::string& f) {
   Expressions read;
   const int root = read.parse(f);
-  if (read.operands(root) != 1 || read.mentions(read.derivative(root, 0), 0)) return false;
-  return read.is_number(read.copy(Expressions(read), root, {read.number(0)}), 0);
+  return read.operands(root) == 1 && read.is_multiple(root);
 }
 
 OpTypePtr map(const std::string& f) {
+  constexpr std::size_t many = 256;
   static std::mutex mutex;
-  static std::unordered_map<std::string, OpTypePtr> known;
+  static std::unordered_map<std::string, std::weak_ptr<const OpType>> known;
   const std::lock_guard lock(mutex);
-  OpTypePtr& type = known[f];
-  if (type == nullptr) type = std::make_shared<Map>(f);
+  if (known.size() > many)
+    std::erase_if(known, [](const auto& one) { return one.second.expired(); });
+  std::weak_ptr<const OpType>& weak = known[f];
+  OpTypePtr type = weak.lock();
+  if (type == nullptr) weak = type = std::make_shared<Map>(f);
   return type;
 }
 

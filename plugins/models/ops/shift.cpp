@@ -11,16 +11,6 @@ namespace {
 
 using namespace kernel;
 
-// The places in the sequence of this rank's tokens, in the order in which they lie.
-at::Tensor places_of(const LocalDim& seq, const at::TensorOptions& options) {
-  if (seq.runs.empty())
-    return at::arange(seq.offset, seq.offset + seq.size, options.dtype(at::kLong));
-  std::vector<at::Tensor> parts;
-  for (const Range& run : seq.runs)
-    parts.push_back(at::arange(run.offset, run.offset + run.size, options.dtype(at::kLong)));
-  return at::cat(parts);
-}
-
 class Shift final : public OpType {
  public:
   explicit Shift(std::int64_t by) : by_(by) {}
@@ -31,7 +21,7 @@ class Shift final : public OpType {
   // The whole sequence is here, in an order that a strategy may have changed.
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& x = call.inputs[0];
-    const at::Tensor places = places_of(call.dims.at(op.inputs[0].dims[1]), x.options());
+    const at::Tensor places = places_of(call.dims.at(op.inputs[0].dims[1]), x);
     const at::Tensor from = at::clamp_max(places + by_, places.numel() - 1);
     set_outputs(call, {x.index_select(1, places.argsort().index_select(0, from))});
   }
@@ -54,13 +44,16 @@ class WithoutLast final : public AutogradOp {
 
   std::string kind() const override { return "without_last"; }
   OpClass op_class() const override { return OpClass::loss_part; }
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits = AutogradOp::traits(op);
+    traits.fp32_outputs = {true};  // as those of ce_stats
+    return traits;
+  }
   std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
                                   const std::vector<at::Tensor>& inputs) const override {
     const at::Tensor& stats = inputs[0];
     const LocalDim& seq = dims.at(op.inputs[0].dims[2]);
-    const at::Tensor keep = places_of(seq, stats.options().requires_grad(false))
-                                .lt(seq.global - count_)
-                                .to(stats.scalar_type());
+    const at::Tensor keep = places_of(seq, stats).lt(seq.global - count_).to(stats.scalar_type());
     const at::Tensor none = at::stack({1 - keep, at::zeros_like(keep)}).unsqueeze(1);
     return {stats * keep + none};
   }

@@ -33,20 +33,6 @@ double score_scale(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
-// The place in the sequence of each token of a dim.
-at::Tensor places_of(const LocalDim& dim, const at::Tensor& like) {
-  at::Tensor places = at::empty({dim.size}, like.options().dtype(at::kLong));
-  std::int64_t at = 0;
-  const auto fill = [&](const Range& tokens) {
-    at::Tensor part = places.narrow(0, at, tokens.size);
-    at::arange_out(part, tokens.offset, tokens.offset + tokens.size, 1);
-    at += tokens.size;
-  };
-  if (dim.runs.empty()) fill({dim.offset, dim.size});
-  for (const Range& run : dim.runs) fill(run);
-  return places;
-}
-
 // (queries, keys): true where a query does not see a key, one after it or before its window.
 at::Tensor unseen(const LocalDim& queries, const LocalDim& keys, std::int64_t window,
                   const at::Tensor& like) {
@@ -201,8 +187,7 @@ class UnfusedAttention final : public OpType {
     const std::int64_t scores = shape.scores() * element, row = heads * element;
     const std::int64_t dv = row * all * value_dim, dq = row * queries * head_dim,
                        dk = row * all * head_dim;
-    const std::int64_t most =
-        around + std::max({(cap_ > 0 ? 3 : 2) * scores, scores + dq, scores + dk, dv});
+    const std::int64_t most = around + std::max({2 * scores, scores + dq, scores + dk, dv});
     if (map.identity()) return most;
     return std::max(most, fold_workspace(map, keys.k, keys.v, keys.kept_v, /*whole=*/true));
   }

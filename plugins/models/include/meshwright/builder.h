@@ -176,7 +176,7 @@ class Builder {
   void cross_entropy(int logits) { graph.loss = cross_entropy("loss", logits, labels); }
   // The same for any labels (batch, seq); the ops' names begin with `name`. Of labels that shift()
   // made, those that it had none for do not count; the divisor stays the tokens of a step.
-  int cross_entropy(const std::string& name, int logits, int labels_of_logits);
+  int cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight = 1);
   // Labels (batch, seq) of the tokens `by` further on.
   int shift(const std::string& name, int labels_of_tokens, std::int64_t by);
   // What every decoder begins and ends with: embed() adds the embedding; head_and_loss() the

@@ -82,7 +82,7 @@ OpTypePtr gelu();
 // element, in the dims of all operands. An operand that lacks a dim is the same along it. Backward
 // reads the operands that the derivatives mention, and the gradients are such expressions too.
 OpTypePtr map(const std::string& f);
-// Whether an expression of a alone is a multiple of a.
+// Whether an expression of a alone is a multiple of a, as it is written: "-a * 2 / 3 + a".
 bool is_linear_map(const std::string& f);
 
 // inputs: x (linear) -> the sum over the dims that the output lacks. A cut dim leaves it Partial.
@@ -100,11 +100,11 @@ OpTypePtr add();
 //   ce_max    logits (..., vocab) -> max (...); contraction max, not differentiable
 //   ce_stats  logits, max, labels (index) -> (stat, ...): sum of exp(logit - max); the label's
 //             logit less the max where this rank holds the label, else 0
-//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `tokens`. Needs stat
+//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `tokens`, times `weight`. Needs stat
 //             whole
 OpTypePtr ce_max();
 OpTypePtr ce_stats();
-OpTypePtr ce_loss(std::int64_t tokens);
+OpTypePtr ce_loss(std::int64_t tokens, double weight = 1);
 
 // inputs: labels (batch, seq; index) -> those of the tokens `by` further on; the last ones have the
 // sequence's last label. Needs seq whole.
