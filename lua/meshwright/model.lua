@@ -1,5 +1,5 @@
--- Records what a function of mw.model does with values: a list of ops, as data. A block is given one
--- value; a graph is given the model's data, and says itself which layer its ops are of.
+-- Records what a function of mw.model does with values: a list of ops, as data. A block is given
+-- one value; a graph is given the model's data, and says itself which layer its ops are of.
 local core = require "meshwright.core"
 local getinfo = debug.getinfo  -- which scripts in a sandbox do not have
 

@@ -1,6 +1,6 @@
-"""Models as graphs in Lua (mw.model { graph = … }): those of lua/meshwright/models equal one rank in
-each form that their dims allow, hold and send what is predicted; values cross layers, weights are
-used twice; maps are joined; what cannot be is refused at its line."""
+"""Models as graphs in Lua (mw.model { graph = … }): those of lua/meshwright/models equal one rank
+in each form that their dims allow, hold and send what is predicted; values cross layers, weights
+are used twice; maps are joined; what cannot be is refused at its line."""
 
 import math
 import pathlib

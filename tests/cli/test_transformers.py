@@ -49,7 +49,8 @@ SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidd
          "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "initializer_range": 0.2,
          "rms_norm_eps": 1e-6, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 OUR_SIZES = "layers = 3, hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, ffn = 48, vocab = 64"
-# Models written in Lua, in lua/meshwright/models: transformers' configuration, and what is given to the file of the name.
+# Models written in Lua, in lua/meshwright/models: transformers' configuration, and what is given to
+# the file of the name.
 LUA_MODELS = {
     "gemma2": ("Gemma2Config", {**SIZES, "query_pre_attn_scalar": 24, "sliding_window": 6, "attn_logit_softcapping": 2.0,
                                 "final_logit_softcapping": 3.0, "attn_implementation": "eager"},

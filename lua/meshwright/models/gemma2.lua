@@ -1,5 +1,5 @@
--- Gemma 2 [Gemma Team 2024, arXiv:2408.00118]: norms before and after each part, soft caps on scores
--- and logits, and a window in every second layer. Names as in Hugging Face's checkpoints.
+-- Gemma 2 [Gemma Team 2024, arXiv:2408.00118]: norms before and after each part, soft caps on
+-- scores and logits, and a window in every second layer. Names as in Hugging Face's checkpoints.
 local mw = require "meshwright"
 local sizes = require "meshwright.models.sizes"
 

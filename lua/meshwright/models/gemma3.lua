@@ -3,8 +3,8 @@
 local mw = require "meshwright"
 local sizes = require "meshwright.models.sizes"
 
---- gemma3 { layers, hidden, heads, kv_heads, head_dim, ffn, vocab, window, every, scale, eps, theta,
---- local_theta }: the defaults are those of the model with 1 billion parameters, at
+--- gemma3 { layers, hidden, heads, kv_heads, head_dim, ffn, vocab, window, every, scale, eps,
+--- theta, local_theta }: the defaults are those of the model with 1 billion parameters, at
 --- https://huggingface.co/google/gemma-3-1b-pt/blob/main/config.json.
 return function(given)
   local d = sizes("gemma3", { layers = 26, hidden = 1152, heads = 4, kv_heads = 1, head_dim = 256, ffn = 6912, vocab = 262144,

@@ -100,8 +100,8 @@ OpTypePtr add();
 //   ce_max    logits (..., vocab) -> max (...); contraction max, not differentiable
 //   ce_stats  logits, max, labels (index) -> (stat, ...): sum of exp(logit - max); the label's
 //             logit less the max where this rank holds the label, else 0
-//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `tokens`, times `weight`. Needs stat
-//             whole
+//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `tokens`, times
+//             `weight`. Needs stat whole
 OpTypePtr ce_max();
 OpTypePtr ce_stats();
 OpTypePtr ce_loss(std::int64_t tokens, double weight = 1);
