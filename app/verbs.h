@@ -41,7 +41,7 @@ class PricedFor {
 
 // Where pages, traces and drawings of plans are kept beside the results; null: they are not.
 struct PlanPictures {
-  std::vector<Json>* pages = nullptr;           // what a page shows of each plan (draw/plan_page.h)
+  std::vector<Json>* pages = nullptr;           // data of the page of each plan (draw/plan_page.h)
   std::vector<TraceProcess>* traces = nullptr;  // the predicted step of each plan (trace_process.h)
   // the braids of each plan, which its result then shows too
   std::vector<BraidPicture>* braids = nullptr;

@@ -1,5 +1,5 @@
-// Finds the runs that a FILE of the command line means: it names a run file, the folder of a run or
-// of a sweep, or any folder with such files and folders.
+// Finds the runs that a FILE of the command line means: FILE is a run file, the folder of a run,
+// the folder of a sweep, or any folder that contains some of these.
 #pragma once
 
 #include <filesystem>

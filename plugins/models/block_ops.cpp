@@ -89,15 +89,8 @@ class RmsNormOp final : public BlockOp {
   explicit RmsNormOp(const Values& values) : values_(values) {}
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    const double plus = values_.number("plus"), eps = values_.number("eps");
-    const int x = inputs[0];
-    if (plus == 0) return {b.rms_norm(name, x, hf_of(values_, b), eps)};
-    const Dim width = b.dims(x).back();
-    const Init zeros{Init::Kind::zeros, 0};
-    const int weight = b.parameter(name + ".weight", {width}, zeros, hf_of(values_, b));
-    const int scale = b.map(name + ".scale", fmt::format("a + {}", plus), {weight});
-    return b.append(b.op(name, mw::rms_norm(eps), {b.use(x), b.use(scale)}, {width}),
-                    {{"", b.dims(x)}});
+    return {b.rms_norm(name, inputs[0], hf_of(values_, b), values_.number("eps"),
+                       values_.number("plus"))};
   }
 
  private:
@@ -290,7 +283,16 @@ class AddOp final : public BlockOp {
   }
 };
 
-class MapOp final : public BlockOp {
+// An op that is nothing but its expression().
+class ExpressionOp : public BlockOp {
+ public:
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const final {
+    return {b.map(name, *expression(), inputs)};
+  }
+};
+
+class MapOp final : public ExpressionOp {
  public:
   static Options options() {
     return Options().text("f", "an expression of a, b, …: \"a * silu(b) + 1\"").positional("f");
@@ -308,10 +310,6 @@ class MapOp final : public BlockOp {
     return names;
   }
   std::optional<std::string> expression() const override { return f_; }
-  std::vector<int> append(Builder& b, const std::string& name,
-                          const std::vector<int>& inputs) const override {
-    return {b.map(name, f_, inputs)};
-  }
 
  private:
   const std::string f_;
@@ -320,19 +318,15 @@ class MapOp final : public BlockOp {
 
 // A function of each element, by its name in expressions.
 template <const char* function>
-class FunctionOp final : public BlockOp {
+class FunctionOp final : public ExpressionOp {
  public:
   std::optional<std::string> expression() const override { return fmt::format("{}(a)", function); }
-  std::vector<int> append(Builder& b, const std::string& name,
-                          const std::vector<int>& inputs) const override {
-    return {b.map(name, *expression(), inputs)};
-  }
 };
 constexpr char silu[] = "silu", relu[] = "relu", sigmoid[] = "sigmoid", tanh[] = "tanh",
                exp[] = "exp", log[] = "log", sqrt[] = "sqrt", rsqrt[] = "rsqrt",
                square[] = "square", softplus[] = "softplus", gelu_erf[] = "gelu_erf";
 
-class SoftcapOp final : public BlockOp {
+class SoftcapOp final : public ExpressionOp {
  public:
   static Options options() {
     return Options().number("cap", "the largest absolute value").range(1e-9, 1e9).positional("cap");
@@ -340,10 +334,6 @@ class SoftcapOp final : public BlockOp {
   explicit SoftcapOp(const Values& values) : cap_(values.number("cap")) {}
   std::optional<std::string> expression() const override {
     return fmt::format("softcap(a, {})", cap_);
-  }
-  std::vector<int> append(Builder& b, const std::string& name,
-                          const std::vector<int>& inputs) const override {
-    return {b.map(name, *expression(), inputs)};
   }
 
  private:

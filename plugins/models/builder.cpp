@@ -191,9 +191,11 @@ int Builder::linear_to(const std::string& name, int x, Dims to, Dims from, bool 
   return linear(name, x, weight, shift);
 }
 
-int Builder::rms_norm(const std::string& name, int x, HfName hf, double eps) {
+int Builder::rms_norm(const std::string& name, int x, HfName hf, double eps, double plus) {
   const Dim width = dims(x).back();
-  const int weight = parameter(name + ".weight", {width}, {Init::Kind::ones, 0}, std::move(hf));
+  const Init::Kind init = plus == 0 ? Init::Kind::ones : Init::Kind::zeros;
+  int weight = parameter(name + ".weight", {width}, {init, 0}, std::move(hf));
+  if (plus != 0) weight = map(name + ".scale", fmt::format("a + {}", plus), {weight});
   return append(op(name, mw::rms_norm(eps), {use(x), use(weight)}, {width}), {{"", dims(x)}})[0];
 }
 

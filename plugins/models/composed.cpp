@@ -47,7 +47,7 @@ struct Part {
   std::string key;  // the option that has the function: "block"
   std::vector<Recorded> ops;
   std::vector<Ref> results;  // a block's one value, or a graph's losses
-  int layers = 0;            // of a graph
+  int layers = 0;            // how many layers a graph has
   // Whether a loop of the graph takes their number from the option `layers`.
   bool takes_layers = false;
   std::string got, place;
@@ -472,7 +472,7 @@ class Composed final : public Model {
     check_all_used(b, part);
     std::vector<std::vector<Played>> made(1);
     for (int value : given) made[0].push_back({value, {}, -1, {}, nullptr, ""});
-    std::map<std::pair<int, std::string>, int> unnamed;  // by layer; -1: outside of the layers
+    std::map<std::pair<int, std::string>, int> unnamed;  // how many, by layer (-1: none) and kind
     std::set<std::pair<int, std::string>> taken;
     for (const Recorded& one : part.ops) {
       if (one.layer) b.layer = *one.layer;

@@ -27,8 +27,8 @@ void push_functions(lua_State* lua) {
   lua_rawsetp(lua, LUA_REGISTRYINDEX, &functions_key);
 }
 
-// A number for a Lua function: always one number for one function, so that equal tables are equal
-// as Json.
+// A number for a Lua function. A function always gets one number, and so equal tables give equal
+// Json.
 std::int64_t number_of_function(lua_State* lua, int index) {
   index = lua_absindex(lua, index);
   push_functions(lua);

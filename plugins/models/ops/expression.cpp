@@ -148,7 +148,7 @@ at::Tensor computed_from_two(Code code, const Argument& a, const Argument& b) {
   const bool both = !left && b.tensor.defined();
   const at::Tensor other =
       both ? b.tensor : at::scalar_tensor(left ? a.number : b.number, x.options().device(at::kCPU));
-  // The tensor that holds the result: one that is free and as large.
+  // `to`: a tensor that may hold the result, because it is free and has the result's shape.
   const auto holds = [&](const at::Tensor& tensor, const at::Tensor& beside) {
     return tensor.dim() >= beside.dim() && at::is_expandable_to(beside.sizes(), tensor.sizes());
   };
@@ -225,18 +225,21 @@ at::Tensor computed(const Expressions::Node& node, const Argument& a, const Argu
     case Code::through_silu:
     case Code::through_gelu:
     case Code::through_gelu_erf: {
-      // These kernels take operands of one shape.
+      // ATen's backward kernels of activations take operands of one shape.
       const at::Tensor given =
           b.tensor.defined() ? b.tensor : at::scalar_tensor(b.number, a.tensor.options());
       const auto both = at::broadcast_tensors({given, a.tensor});
       return through(node.code, both[0], both[1]);
     }
+    case Code::power:
+      return at::pow(a.tensor, node.number);
+    case Code::sign:
+      return at::sign(a.tensor);
+    case Code::step:
+      return at::gt(a.tensor, 0).to(a.tensor.scalar_type());
     default:
       break;
   }
-  if (node.code == Code::power) return at::pow(a.tensor, node.number);
-  if (node.code == Code::sign) return at::sign(a.tensor);
-  if (node.code == Code::step) return at::gt(a.tensor, 0).to(a.tensor.scalar_type());
   const auto unary = unary_functions().find(node.code);
   if (unary == unary_functions().end()) return computed_from_two(node.code, a, b);
   if (!a.free) return unary->second.plain(a.tensor);
@@ -329,7 +332,7 @@ class Reader {
   int number() {
     const char* begin = text_.c_str() + at_;
     char* end = nullptr;
-    const double value = std::strtod(begin, &end);  // of a number below DBL_MIN too
+    const double value = std::strtod(begin, &end);  // std::stod refuses subnormal numbers
     const auto used = static_cast<std::size_t>(end - begin);
     if (used == 0) refuse(fmt::format("{} is no number", quote(text_.substr(at_, 20))));
     at_ += used;
@@ -559,7 +562,7 @@ int Expressions::differentiated(int node, int place) {
       return chain(apply(Code::slope_of_gelu, n.a));
     case Code::gelu_erf:
       return chain(apply(Code::slope_of_gelu_erf, n.a));
-    default:  // those of derivatives, which nobody differentiates again
+    default:  // slope_of_… and through_…: derivatives are not differentiated again
       break;
   }
   throw std::logic_error("an expression's code is unknown");
@@ -606,21 +609,26 @@ int Expressions::operations(const std::vector<int>& roots) const {
   return count;
 }
 
+namespace {
+
+// A number as parse() reads it anywhere: a negative one in brackets.
+std::string number_text(double number) {
+  return number < 0 ? fmt::format("(-{})", -number) : fmt::format("{}", number);
+}
+
+}  // namespace
+
 std::string Expressions::text(int node) const {
   const Node& n = nodes_[static_cast<std::size_t>(node)];
   static const std::map<Code, const char*> signs{
       {Code::add, "+"}, {Code::subtract, "-"}, {Code::multiply, "*"}, {Code::divide, "/"}};
   if (n.code == Code::operand)
     return std::string(1, static_cast<char>('a' + static_cast<int>(n.number)));
-  if (n.code == Code::number)
-    return n.number < 0 ? fmt::format("(-{})", -n.number) : fmt::format("{}", n.number);
+  if (n.code == Code::number) return number_text(n.number);
   if (const auto sign = signs.find(n.code); sign != signs.end())
     return fmt::format("({} {} {})", text(n.a), sign->second, text(n.b));
   if (n.code == Code::negate) return fmt::format("(-{})", text(n.a));
-  if (n.code == Code::power)
-    return fmt::format(
-        "({} ^ {})", text(n.a),
-        n.number < 0 ? fmt::format("(-{})", -n.number) : fmt::format("{}", n.number));
+  if (n.code == Code::power) return fmt::format("({} ^ {})", text(n.a), number_text(n.number));
   if (arity(n.code) == 2) return fmt::format("{}({}, {})", name_of(n.code), text(n.a), text(n.b));
   return fmt::format("{}({})", name_of(n.code), text(n.a));
 }

@@ -1,5 +1,5 @@
-// Elementwise expressions of operands a, b, c, …, with their derivatives, which are expressions of
-// the same language.
+// Elementwise expressions of operands a, b, c, …. The derivative of an expression is an expression
+// too.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -75,7 +75,7 @@ class Expressions {
   int apply(Code code, int a, int b = -1);
   // The exponent is a number.
   int power(int a, double exponent);
-  // By the function's name; some are made of several nodes.
+  // Applies a function by its name. Some functions are made of several nodes.
   int call(const std::string& function, const std::vector<int>& arguments);
 
   int derivative(int node, int place);
@@ -110,7 +110,8 @@ class Expressions {
 
   std::vector<Node> nodes_;
   std::map<std::tuple<Code, int, int, double>, int> known_;
-  std::map<std::pair<int, int>, int> derivatives_;  // by node and place
+  std::map<std::pair<int, int>, int>
+      derivatives_;  // the derivative of a node by an operand's place
 };
 
 }  // namespace mw

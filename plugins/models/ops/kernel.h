@@ -115,6 +115,15 @@ inline OpTraits without_gradient(std::size_t outputs) {
   return traits;
 }
 
+// The traits of an op whose backward reads neither inputs nor outputs.
+inline OpTraits traits_without_reads(const Op& op) {
+  OpTraits traits;
+  traits.backward_reads_input.assign(op.inputs.size(), false);
+  traits.backward_reads_output.assign(op.output_dims.size(), false);
+  traits.gradient_passes.assign(op.inputs.size(), false);
+  return traits;
+}
+
 // The dims of a norm's input that its weight lacks: each row along them is normalised on its own.
 inline Dims normalised_rows(const Op& op) {
   Dims dims = op.inputs[0].dims;

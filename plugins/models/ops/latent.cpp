@@ -8,19 +8,11 @@ namespace {
 
 using namespace kernel;
 
-OpTraits reads_nothing(std::size_t inputs) {
-  OpTraits traits;
-  traits.backward_reads_input.assign(inputs, false);
-  traits.backward_reads_output = {false, false};
-  traits.gradient_passes.assign(inputs, false);
-  return traits;
-}
-
 class Split final : public OpType {
  public:
   std::string kind() const override { return "split"; }
 
-  OpTraits traits(const Op&) const override { return reads_nothing(1); }
+  OpTraits traits(const Op& op) const override { return traits_without_reads(op); }
 
   void forward(const Op& op, OpCall& call) const override {
     const std::int64_t first = width(op, call.dims, 0), second = width(op, call.dims, 1);
@@ -55,7 +47,7 @@ class LatentKeys final : public OpType {
  public:
   std::string kind() const override { return "latent_keys"; }
 
-  OpTraits traits(const Op&) const override { return reads_nothing(2); }
+  OpTraits traits(const Op& op) const override { return traits_without_reads(op); }
 
   void forward(const Op& op, OpCall& call) const override {
     const Widths w = widths(op, call.dims);

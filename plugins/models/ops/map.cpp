@@ -17,8 +17,7 @@ namespace {
 
 using namespace kernel;
 
-// The tensors of a call beside the output: each is viewed with the output's dims, of which those
-// that it lacks have size 1.
+// Views tensors of a call with the dims of the output. A dim that a tensor lacks has size 1.
 class Beside {
  public:
   // `rows`: how many first dims are stored as one, as those of a sparse tensor are.
@@ -173,9 +172,7 @@ class Map final : public OpType {
     const MapChunks chunks(sizes, elements_of_chunk(output));
     rows_on_threads(chunks.count(), chunks.elements(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-        const auto made = f_.compute({root_}, parts(chunks, chunk, inputs));
-        at::Tensor to = chunks.of(output, chunk);
-        fill(to, made[0], root_);
+        chunks.of(output, chunk).copy_(f_.compute({root_}, parts(chunks, chunk, inputs))[0]);
       }
     });
     set_outputs(call, {output});
@@ -243,10 +240,6 @@ class Map final : public OpType {
     at::Tensor view, sum, summed;  // `summed`: `sum` with the output's dims
     void take(const MapChunks& chunks, std::int64_t chunk, const at::Tensor& made) {
       at::Tensor place = chunks.of(sum.defined() ? summed : view, chunk);
-      if (!made.defined()) {  // the derivative is 0
-        if (!sum.defined()) put({place, to.add}, at::Tensor());
-        return;
-      }
       if (!sum.defined()) return put({place, to.add}, made);
       std::vector<std::int64_t> over;
       for (std::int64_t dim = 0; dim < place.dim(); ++dim) {
@@ -262,14 +255,12 @@ class Map final : public OpType {
   static Gradient gradient(const Op& op, OpCall& call, const Beside& beside, std::size_t i) {
     const Dims& dims = op.inputs[i].dims;
     const at::Tensor& given = call.grad_outputs[0];
-    const at::IntArrayRef sizes =
-        call.inputs[i].defined() ? call.inputs[i].sizes() : at::IntArrayRef();
-    const std::vector<std::int64_t> shape = call.inputs[i].defined() ? sizes.vec()
-                                            : beside.whole(dims)     ? given.sizes().vec()
-                                                                     : call.dims.shape(dims);
+    const at::Tensor& input = call.inputs[i];
+    const std::vector<std::int64_t> shape = input.defined()      ? input.sizes().vec()
+                                            : beside.whole(dims) ? given.sizes().vec()
+                                                                 : call.dims.shape(dims);
+    const at::ScalarType type = (input.defined() ? input : given).scalar_type();
     Gradient one;
-    const at::ScalarType type =
-        call.inputs[i].defined() ? call.inputs[i].scalar_type() : given.scalar_type();
     one.to = target(call, i, shape, given.options().dtype(type));
     if (dims.size() == op.output_dims[0].size()) {
       one.view = beside.view(one.to.tensor, dims);
@@ -288,14 +279,6 @@ class Map final : public OpType {
       some.push_back(part.defined() ? part.to(wide(part)) : part);
     }
     return some;
-  }
-
-  void fill(at::Tensor& to, const at::Tensor& made, int node) const {
-    if (made.defined()) {
-      to.copy_(made);
-    } else {
-      to.fill_(f_.nodes()[static_cast<std::size_t>(node)].number);
-    }
   }
 
   Expressions f_;

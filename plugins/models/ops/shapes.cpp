@@ -17,15 +17,6 @@ Cost cost_of_passes(std::int64_t elements, int element) {
   return cost;
 }
 
-// What no backward piece of these ops reads: its inputs and outputs.
-OpTraits traits_without_reads(const Op& op) {
-  OpTraits traits;
-  traits.backward_reads_input.assign(op.inputs.size(), false);
-  traits.backward_reads_output.assign(op.output_dims.size(), false);
-  traits.gradient_passes.assign(op.inputs.size(), false);
-  return traits;
-}
-
 class Sum final : public OpType {
  public:
   std::string kind() const override { return "sum"; }
@@ -45,7 +36,7 @@ class Sum final : public OpType {
     const std::int64_t all = dims.count(op.inputs[0].dims);
     Cost cost = cost_of_passes(all + dims.count(op.output_dims[0]), element);
     cost.executed = static_cast<double>(all);
-    cost.workspace.reset();  // what at::sum takes depends on the order of the dims
+    cost.workspace.reset();  // measured: at::sum takes more or less by the order of the dims
     cost.accelerator_workspace = 0;
     return cost;
   }

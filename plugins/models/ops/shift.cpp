@@ -36,8 +36,8 @@ class Shift final : public OpType {
   const std::int64_t by_;
 };
 
-// The statistics of a loss, (stat, batch, seq), with those that stand for a loss of 0 in the last
-// places of the sequence.
+// Makes the last tokens of a sequence count nothing in a loss: their statistics, of (stat, batch,
+// seq), become those of a loss of 0.
 class WithoutLast final : public AutogradOp {
  public:
   explicit WithoutLast(std::int64_t count) : count_(count) {}
@@ -46,7 +46,7 @@ class WithoutLast final : public AutogradOp {
   OpClass op_class() const override { return OpClass::loss_part; }
   OpTraits traits(const Op& op) const override {
     OpTraits traits = AutogradOp::traits(op);
-    traits.fp32_outputs = {true};  // as those of ce_stats
+    traits.fp32_outputs = {true};  // the statistics are fp32 (ce_stats)
     return traits;
   }
   std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,

@@ -1,6 +1,6 @@
-// Policies of a script that choose the activations which backward recomputes, and the activations
-// which lie in host memory until backward reads them; and the set of ops that a policy selects in a
-// graph. A policy selects ops of layers only, not the embedding, the head or the loss.
+// Policies of a script that choose the activations which backward recomputes, or which wait in host
+// memory for backward. A policy becomes a set of ops of a graph. It selects ops of layers only, not
+// the embedding, the head or the loss.
 #pragma once
 
 #include <cstdint>

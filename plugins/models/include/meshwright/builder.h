@@ -115,8 +115,8 @@ class Builder {
   // of x but batch and seq. `bias`: with one, of zeros at first.
   int linear_to(const std::string& name, int x, Dims to, Dims from = {}, bool bias = false,
                 Init init = normal_weights, const HfName& hf = {});
-  // RMSNorm over the last dim.
-  int rms_norm(const std::string& name, int x, HfName hf = {}, double eps = 1e-5);
+  // RMSNorm over the last dim. `plus` is added to the weight, whose values are then zeros at first.
+  int rms_norm(const std::string& name, int x, HfName hf = {}, double eps = 1e-5, double plus = 0);
   // LayerNorm over the last dim. `hf`: a name in the checkpoint, without ".weight" and ".bias".
   int layer_norm(const std::string& name, int x, const std::string& hf = "", double eps = 1e-5);
   // Adds learned positions to x: weight (positions, hidden).
@@ -149,8 +149,8 @@ class Builder {
   int map(const std::string& name, const std::string& f, const std::vector<int>& operands);
   Dims map_dims(const std::vector<int>& operands) const;  // the dims of that output
   int sum(const std::string& name, int x, const Dims& over);
-  // x under other dims: the same ones in another order, of which one may have a new name, of a dim
-  // as large.
+  // Gives x the dims `to`: all dims of x in another order. One dim may be replaced by another dim
+  // of equal size.
   int as(const std::string& name, int x, const Dims& to);
   // a (…, first) and b (…, second), one after the other: (…, into).
   int concat(const std::string& name, int a, int b, Dim into);
@@ -174,8 +174,9 @@ class Builder {
 
   // Adds the three ops of the loss, for logits (batch, seq, vocab), and sets Graph::loss.
   void cross_entropy(int logits) { graph.loss = cross_entropy("loss", logits, labels); }
-  // The same for any labels (batch, seq); the ops' names begin with `name`. Of labels that shift()
-  // made, those that it had none for do not count; the divisor stays the tokens of a step.
+  // Adds the ops of a loss for any labels (batch, seq), times `weight`, and returns the loss; the
+  // ops' names begin with `name`. The last tokens of a sequence, for which shift() has no labels,
+  // do not count; the divisor stays the tokens of a step.
   int cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight = 1);
   // Labels (batch, seq) of the tokens `by` further on.
   int shift(const std::string& name, int labels_of_tokens, std::int64_t by);
@@ -211,7 +212,7 @@ class Builder {
   std::vector<std::pair<std::string, Make>> makers_;
   std::map<std::string, std::vector<int>> made_once_;
   std::unordered_set<std::string> names_;
-  std::map<int, std::int64_t> shifted_;  // by how many tokens, of values that shift() made
+  std::map<int, std::int64_t> shifted_;  // labels that shift() made -> tokens further on
 };
 
 // Whether the option head_dim gives a width: it is neither left out nor 0.

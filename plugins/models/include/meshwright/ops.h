@@ -60,8 +60,8 @@ struct AttentionLimits {
   bool causal = true;
   friend bool operator==(const AttentionLimits&, const AttentionLimits&) = default;
 };
-// Attention as attention() computes it, by two products with a softmax between them. Backward reads
-// that softmax (batch, heads, seq, keys). Keys cannot come in ring steps.
+// Attention as attention() computes it, by two products with a softmax between them. The softmax
+// (batch, heads, seq, keys) is kept for backward. Keys cannot come in ring steps.
 OpTypePtr unfused_attention(const AttentionLimits& limits = {});
 
 // Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
