@@ -83,7 +83,7 @@ CommandOf<Arguments> command_group(Command::About about);
 
 // Enters a sandbox if the arguments ask for one, or if this process was started in one. Returns the
 // exit code if another process has done all there is to do, or after an error, which is printed.
-std::optional<int> enter_sandbox(Arguments& arguments, const Command::About& about);
+std::optional<int> enter_sandbox(Arguments& arguments);
 
 PluginRegistry registry_of(const Arguments& arguments);
 

@@ -10,6 +10,7 @@
 
 #include "app/command.h"
 #include "common/core_meter.h"
+#include "launch/sandbox/sandbox.h"
 #include "lua/script.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
@@ -113,6 +114,14 @@ Finding check_openmp() {
           : "set OMP_WAIT_POLICY=PASSIVE: threads that spin slow ranks down (./meshwright does)"};
 }
 
+// Whether a script that nobody vouches for can run here.
+Finding check_sandbox() {
+  const auto why = why_no_sandbox();
+  if (!why) return {"sandbox", Verdict::ok, "bubblewrap makes its namespaces", ""};
+  const Problem& problem = why->problems().front();
+  return {"sandbox", Verdict::warning, problem.message, problem.hint};
+}
+
 // Whether a run would have the cores to itself now.
 Finding check_busy() {
   constexpr double seconds = 0.5;
@@ -172,6 +181,7 @@ int doctor(const Arguments& arguments, Output& output) {
       check_hdf5(),
       check_lua(),
       check_openmp(),
+      check_sandbox(),
       check_busy(),
       check_calibration()};
   for (Finding& check : check_plugins(plugins)) checks.push_back(std::move(check));

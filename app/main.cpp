@@ -206,7 +206,7 @@ int run_main(int argc, char** argv) {
   Arguments& arguments = command.arguments();
   arguments.processes.words = all;
   arguments.words.insert(arguments.words.end(), of_script.begin(), of_script.end());
-  if (const auto code = enter_sandbox(arguments, command.about())) return *code;
+  if (const auto code = enter_sandbox(arguments)) return *code;
   std::optional<Output> output;
   const bool silent = is_silent_process(arguments.processes);
   const OnStopSay on_stop(silent ? "" : stop_words);

@@ -66,16 +66,17 @@ fs::path read_beside(const std::string& script, const std::vector<std::string>& 
                 fmt::format("look at that file first, then: --sandbox-read {}",
                             shell_word(file.parent_path().string())));
   }
-  if (!alone) return folder;
+  // As it is named: by a link that leads to it, if there is one.
+  if (!alone) return fs::absolute(named.empty() ? "." : named);
   output.warn(
       fmt::format("the sandbox reads {} alone, because your home folder is in that folder; "
                   "--sandbox-read FOLDER names others",
                   file.string()));
-  return file;
+  return fs::absolute(script);
 }
 
-// Loads the platforms of the allowed devices, so that the folders of their libraries are known, in
-// which these look for further libraries later.
+// Loads the platforms of the allowed devices in this process, so that their drivers' files and the
+// folders of their libraries are known.
 void open_devices(Sandbox& sandbox) {
   PluginRegistry plugins(sandbox.plugins);
   const std::vector<std::string> there = plugins.names();
@@ -100,7 +101,7 @@ void open_devices(Sandbox& sandbox) {
   }
 }
 
-Sandbox sandbox_of(const Arguments& arguments, const Command::About& about, Output& output) {
+Sandbox sandbox_of(const Arguments& arguments, Output& output) {
   const SandboxArguments& given = arguments.sandbox;
   Sandbox sandbox;
   for (const std::string& script : arguments.scripts())
@@ -121,33 +122,23 @@ Sandbox sandbox_of(const Arguments& arguments, const Command::About& about, Outp
   sandbox.memory = given.memory;
   sandbox.cpu = given.cpu;
   sandbox.time = given.time;
-  sandbox.needs_kernel = given.kernel == "require";
   sandbox.devices = given.devices;
   open_devices(sandbox);
-  sandbox.starts_processes = std::string_view(about.path) == "sweep";
   return sandbox;
 }
 
 void check_alone(const Arguments& arguments) {
   if (arguments.processes.processes <= 1 && !launched()) return;
   throw Error(Stage::script, "usage.option", "",
-              "--sandbox: a script in a sandbox runs in one process, which has no sockets",
+              "--sandbox: a script in a sandbox runs in one process, which has no network",
               "leave --processes out; ranks are threads of one process");
-}
-
-// Binds a process that was started in a sandbox, as the cells of a sweep are.
-void stay_in(Sandbox sandbox, SandboxArguments& arguments) {
-  arguments.on = true;
-  arguments.memory = sandbox.memory;
-  open_devices(sandbox);
-  bind_process(sandbox);
 }
 
 }  // namespace
 
 void SandboxArguments::add_words(std::vector<std::string>& words) const {
-  if (kernel.empty()) return;
-  words.emplace_back(kernel == "require" ? "--sandbox=require" : "--sandbox");
+  if (asked.empty()) return;
+  words.emplace_back("--sandbox");
   for (const std::string& folder : read) words.insert(words.end(), {"--sandbox-read", folder});
   for (const std::string& folder : write) words.insert(words.end(), {"--sandbox-write", folder});
   for (const std::string& name : devices) words.insert(words.end(), {"--sandbox-device", name});
@@ -158,10 +149,10 @@ void SandboxArguments::add_words(std::vector<std::string>& words) const {
 
 void add_sandbox(CLI::App& command, SandboxArguments& arguments) {
   CLI::Option* on = command.add_flag(
-      "--sandbox", arguments.kernel,
-      "run a script that you do not trust: it reads and writes no other files, starts nothing, has "
-      "no network, and is bounded in memory and time; --sandbox=require: end with 5 where the "
-      "kernel has no Landlock, which keeps plugins in");
+      "--sandbox", arguments.asked,
+      "run a script that you do not trust: it reads and writes no other files, sees no other "
+      "processes, has no network, and is bounded in memory and time; ends with 5 where there is no "
+      "bubblewrap (bwrap) or no user namespaces");
   on->check(CLI::IsMember({"true", "require"}))->group("Sandbox");
   const auto add = [&](const char* name, auto& value, const char* about, const char* type) {
     return command.add_option(name, value, about)->needs(on)->group("Sandbox")->type_name(type);
@@ -182,10 +173,12 @@ void add_sandbox(CLI::App& command, SandboxArguments& arguments) {
       "be repeated",
       "NAME")
       ->allow_extra_args(false);
-  add("--sandbox-memory", arguments.memory, "how much memory it may use; 8GiB if left out", "BYTES")
+  add("--sandbox-memory", arguments.memory,
+      "how much memory each of its processes may use; 8GiB if left out", "BYTES")
       ->transform(bytes);
   add("--sandbox-cpu", arguments.cpu,
-      "seconds that it may compute; if left out, --sandbox-time on every core", "SECONDS")
+      "seconds that each of its processes may compute; if left out, --sandbox-time on every core",
+      "SECONDS")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
   add("--sandbox-time", arguments.time, "seconds that it may run; 3600 if left out", "SECONDS")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
@@ -202,27 +195,21 @@ void check_sandbox_lets(const Platform& platform) {
               fmt::format("allow them: --sandbox-device {}; or write device = \"cpu\"", name));
 }
 
-std::optional<int> enter_sandbox(Arguments& arguments, const Command::About& about) {
+std::optional<int> enter_sandbox(Arguments& arguments) {
   SandboxArguments& given = arguments.sandbox;
-  const auto tell = [&](const Error& error) {
-    Output(arguments.json, arguments.quiet).error(error);
-  };
   try {
-    if (auto inherited = inherited_sandbox()) {
-      stay_in(*std::move(inherited), given);
+    if (const auto inherited = inherited_sandbox()) {
+      given.on = true;
+      given.memory = inherited->memory;
+      bind_process(*inherited);
       return std::nullopt;
     }
-    if (given.kernel.empty()) return std::nullopt;
+    if (given.asked.empty()) return std::nullopt;
     check_alone(arguments);
     Output output(/*json=*/false, arguments.quiet);
-    const Sandbox sandbox = sandbox_of(arguments, about, output);
-    if (landlock_version() == 0 && !sandbox.needs_kernel)
-      output.warn(
-          "this kernel has no Landlock: plugins that do not come with the program are not loaded");
-    given.on = true;
-    return run_bound(sandbox, tell);
+    return run_bound(sandbox_of(arguments, output), arguments.processes.words);
   } catch (const Error& error) {
-    tell(error);
+    Output(arguments.json, arguments.quiet).error(error);
     return error.exit_code();
   }
 }

@@ -13,7 +13,7 @@
 namespace mw {
 
 struct SandboxArguments {
-  std::string kernel;  // "true": as far as the kernel can; "require": with Landlock; empty: none
+  std::string asked;                     // not empty: --sandbox is given
   std::vector<std::string> read, write;  // folders that the script may read, and write
   std::vector<std::string> devices;      // names of platforms whose devices the script may drive
   std::int64_t memory = std::int64_t{8} << 30;

@@ -42,6 +42,7 @@ share/meshwright/README.md says what it is, share/meshwright/docs/ has its pages
 that is in here and is not its own. A plugin of your own needs g++ of the version that built this ({compiler}) and
 the headers of Boost, fmt and nlohmann's JSON: share/meshwright/docs/plugins.md. Runs of several processes need an
 OpenMPI 4 of the machine's. Figures (report --figures) need python3 with numpy and matplotlib, calibrate --from needs numpy.
+--sandbox needs bubblewrap (bwrap).
 """
 
 

@@ -37,6 +37,12 @@ class Doctor(ProgramCase):
         found = self.checks(MESHWRIGHT_CALIBRATION="nowhere.json")["calibration"]
         self.assertEqual(found["status"], "failed")
 
+    def test_it_says_whether_a_sandbox_can_be_made(self):
+        self.assertEqual(self.checks()["sandbox"]["status"], "ok")
+        found = self.checks(PATH=str(self.folder))["sandbox"]
+        self.assertEqual(found["status"], "warning")
+        self.assertIn("bwrap does not start", found["found"])
+
     def test_threads_wait_passively_unless_told_otherwise(self):
         def said(**environment):
             kept = {name: value for name, value in os.environ.items()

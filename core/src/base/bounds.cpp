@@ -84,7 +84,6 @@ std::string list_of(const std::vector<fs::path>& folders) {
 void bound_files(FileBounds given) {
   resolve(given.read);
   resolve(given.write);
-  resolve(given.plugins);
   bounds() = std::move(given);
 }
 
@@ -120,18 +119,6 @@ void check_may_write(const fs::path& path, const std::string& key) {
                   ? "name a folder for what it writes: --sandbox-write FOLDER"
                   : fmt::format("it may write below {}; or name its folder: --sandbox-write FOLDER",
                                 list_of(folders)));
-}
-
-void check_may_load(const fs::path& plugin) {
-  check_may_read(plugin);
-  if (!bounds() || bounds()->plugins.empty()) return;
-  const fs::path place = place_of(plugin);
-  if (is_below(place, bounds()->plugins)) return;
-  throw Error(Stage::options, "sandbox.plugin", "",
-              fmt::format("plugin {} is native code, and this kernel has no Landlock to keep it in "
-                          "the sandbox",
-                          plugin.string()),
-              fmt::format("only plugins below {} are loaded", list_of(bounds()->plugins)));
 }
 
 }  // namespace mw

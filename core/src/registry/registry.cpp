@@ -100,7 +100,7 @@ ModuleVerdict writable_by_others(const fs::path& file) {
 // Says why a file may not be opened as a plugin; a verdict without a code: it may.
 ModuleVerdict judge_file(const fs::path& file) {
   try {
-    check_may_load(file);
+    check_may_read(file);
   } catch (const Error& error) {
     const Problem& problem = error.problems().front();
     return {nullptr, problem.code, problem.message, problem.hint};

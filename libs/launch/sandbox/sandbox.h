@@ -1,70 +1,44 @@
-// Runs an untrusted script in a process that has no sockets and is limited in the files that it
-// reads and writes, in memory, in CPU seconds and in time. The front end limits the script's Lua by
-// itself; the functions here ask the kernel to limit native code too.
+// Runs an untrusted script in a process that bubblewrap (bwrap) keeps to namespaces of its own: it
+// sees the folders that it may read and write, no other process and no network. Limits of resources
+// bound its memory, CPU seconds and threads. The front end limits the script's Lua by itself.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "meshwright/error.h"
-#include "meshwright/json.h"
 
 namespace mw {
 
 struct Sandbox {
   std::vector<std::filesystem::path> read, write;  // allowed beside what the program itself needs
   std::vector<std::filesystem::path> plugins;      // folders that are searched for plugins
-  // Names of the platforms whose devices the process may use. They are loaded before it is bound.
-  std::vector<std::string> devices;
-  std::vector<std::filesystem::path> drives;    // files of these devices' drivers
-  std::int64_t memory = std::int64_t{8} << 30;  // bytes that all processes in it may hold together
-  std::int64_t cpu = 0;           // CPU seconds of each process; 0: `time` on every core
-  std::int64_t time = 3600;       // seconds until the process is ended
-  bool needs_kernel = false;      // fails where the kernel has no Landlock
-  bool starts_processes = false;  // may start processes of this program, as a sweep does
+  std::vector<std::string> devices;                // platforms whose devices it may use
+  std::vector<std::filesystem::path> drives;       // files of these devices' drivers
+  std::int64_t memory = std::int64_t{8} << 30;     // bytes that each process may allocate
+  std::int64_t cpu = 0;      // CPU seconds of each process; 0: `time` on every core
+  std::int64_t time = 3600;  // seconds until all its processes are ended
 };
 
-// Forks a child process that is bound, and waits for it. Returns nothing in the child, which runs
-// the rest of the program. In this process returns the child's exit code, once the child and all
-// processes that it has left behind have ended. If the child did not end by itself, calls `tell` in
-// this process with the reason (run, "sandbox.time", "sandbox.cpu", "sandbox.memory",
-// "sandbox.processes", "sandbox.crashed"). This process must have no threads yet. Throws Error
-// (run, "run.exception") if no process starts. In the child it throws as bind_process() does.
-std::optional<int> run_bound(const Sandbox& sandbox, const std::function<void(const Error&)>& tell);
+// Why no sandbox can be made on this machine (environment, "sandbox.kernel"); nothing: one can.
+std::optional<Error> why_no_sandbox();
 
-// Binds this process, and all processes that it starts, to a sandbox until it ends: limits files,
-// resources and system calls. Throws Error (environment,
-// "sandbox.kernel") if the kernel refuses, or if Landlock is needed and the kernel has none.
+// Runs this program again in the sandbox, with these words of its command line, and passes signals
+// on to it. Returns its exit code, once all processes in the sandbox have ended. This process must
+// have no other children. Throws Error:
+// - as why_no_sandbox() has it;
+// - (run, "sandbox.time", "sandbox.cpu", "sandbox.crashed") if a limit or a signal ended it.
+int run_bound(const Sandbox& sandbox, const std::vector<std::string>& words);
+
+// Limits the resources of this process, which run_bound() has started, or a process in its sandbox,
+// and bounds the files that a script may name (meshwright/engine/bounds.h). This process must have
+// no threads yet. Throws Error (environment, "sandbox.kernel").
 void bind_process(const Sandbox& sandbox);
 
-// The sandbox inherited from the process that started this one; nothing: none.
+// The sandbox in which this process was started; nothing: none.
 std::optional<Sandbox> inherited_sandbox();
-
-// --- What the kernel does ---
-
-// The version of the kernel's Landlock; 0 if it has none.
-int landlock_version();
-
-// Files that a process may read, write and execute; a folder stands for all that is below it.
-struct FileAccess {
-  std::vector<std::filesystem::path> read, write, run;
-};
-// Denies this thread, and all processes that it starts, other files, TCP, and signals to processes
-// outside, as far as the version of the kernel's Landlock can.
-void restrict_files(const FileAccess& reach);
-
-// Drops all capabilities but those by which root opens files of others: with the others the kernel
-// lets a process look into other processes past Landlock.
-void drop_capabilities();
-
-// Denies this thread, and all processes that it starts, the system calls for sockets, for looking
-// into other processes or setting their limits, for memory that belongs to no process, for changing
-// the rights and owners of files, and for administration. Unless `may_fork`, also those that start
-// processes. With `drives_devices` it may have sockets at which a driver listens, but connect none.
-void restrict_calls(bool may_fork, bool drives_devices);
 
 }  // namespace mw

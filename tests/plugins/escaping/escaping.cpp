@@ -2,7 +2,10 @@
 // came of it is the message of the error that it ends with: "done", or why not.
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <netinet/in.h>
+#include <pthread.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -15,19 +18,20 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "meshwright/error.h"
@@ -44,20 +48,69 @@ bool opens(const char* path, int flags) {
   return file >= 0;
 }
 
-bool makes(long made) {
-  if (made >= 0) ::close(static_cast<int>(made));
-  return made >= 0;
+bool connects(int family, const void* address, socklen_t size) {
+  const int file = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool done = ::connect(file, static_cast<const sockaddr*>(address), size) == 0;
+  const int reason = errno;
+  ::close(file);
+  errno = reason;
+  return done;
 }
 
-// A process of its own that outlives this one, and says its number in a file.
+// A TCP port of this machine.
+bool connects_to_port(const char* port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return connects(AF_INET, &address, sizeof address);
+}
+
+sockaddr_un local_address(const char* path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+  return address;
+}
+
+bool connects_to_path(const char* path) {
+  const sockaddr_un address = local_address(path);
+  return connects(AF_UNIX, &address, sizeof address);
+}
+
+// A socket that has a name, and no file.
+bool connects_to_name(const char* name) {
+  sockaddr_un address = local_address((" " + std::string(name)).c_str());
+  address.sun_path[0] = '\0';
+  const std::size_t size = offsetof(sockaddr_un, sun_path) + 1 + std::strlen(name);
+  return connects(AF_UNIX, &address, static_cast<socklen_t>(size));
+}
+
+// A pair of local sockets sends datagrams to any socket that has a path.
+bool sends_to_path(const char* path) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) return false;
+  const sockaddr_un address = local_address(path);
+  const bool done = ::sendto(ends[0], "x", 1, 0, reinterpret_cast<const sockaddr*>(&address),
+                             sizeof address) == 1;
+  const int reason = errno;
+  for (const int end : ends) ::close(end);
+  errno = reason;
+  return done;
+}
+
+// A process of its own that outlives this one, and locks a file as long as it is there.
 bool leaves_a_process(const char* path) {
   const pid_t process = ::fork();
   if (process != 0) return process > 0;
   ::setsid();
-  for (int file = 0; file < 3; ++file) ::close(file);  // which somebody reads to their end
-  std::ofstream(path) << ::getpid() << std::flush;
+  ::prctl(PR_SET_PDEATHSIG, 0);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::signal(number, SIG_IGN);
-  while (true) ::pause();
+  for (int file = 0; file < 3; ++file) ::close(file);  // which somebody reads to their end
+  const int file = ::open(path, O_WRONLY | O_CREAT, 0666);
+  if (::flock(file, LOCK_EX) == 0 && ::write(file, "locked", 6) == 6)
+    while (true) ::pause();
+  ::_exit(1);
 }
 
 bool runs(const char* program) {
@@ -69,12 +122,6 @@ bool runs(const char* program) {
   int status = -1;
   return process > 0 && ::waitpid(process, &status, 0) == process && WIFEXITED(status) &&
          WEXITSTATUS(status) == 0;
-}
-
-// Memory that would be left after the process.
-bool keeps_memory() {
-  const int segment = ::shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
-  return segment >= 0 && ::shmctl(segment, IPC_RMID, nullptr) == 0;
 }
 
 bool reads_limit_of(pid_t process) {
@@ -105,16 +152,6 @@ bool fills_tables() {
   return true;
 }
 
-bool fills_memory_without_a_first_thread() {
-  std::thread([] {
-    ::usleep(300'000);
-    fills_memory(MAP_PRIVATE | MAP_GROWSDOWN);
-    ::syscall(SYS_exit_group, 0);
-  }).detach();
-  ::syscall(SYS_exit, 0);
-  return false;
-}
-
 bool starts_threads() {
   constexpr std::size_t stack = 64 << 10;
   pthread_attr_t attributes;
@@ -128,30 +165,6 @@ bool starts_threads() {
   for (int i = 0; i < 5000; ++i)
     if (::pthread_create(&thread, &attributes, sleeps, nullptr) != 0) return false;
   ::sleep(30);
-  return true;
-}
-
-bool shares_memory() {
-  void* const block =
-      ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  return block != MAP_FAILED && ::munmap(block, 8192) == 0;
-}
-
-// A page that stays in memory when it is in no process's table.
-bool keeps_a_page_in_a_pipe() {
-  int ends[2];
-  if (::pipe(ends) != 0) return false;
-  char byte = 1;
-  const iovec bytes{&byte, 1};
-  const bool kept = ::vmsplice(ends[1], &bytes, 1, 0) == 1;
-  for (const int end : ends) ::close(end);
-  return kept;
-}
-
-bool makes_pair_of_sockets() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) return false;
-  for (const int end : ends) ::close(end);
   return true;
 }
 
@@ -178,23 +191,16 @@ bool makes_namespace() {
   return process > 0 && ::waitpid(static_cast<pid_t>(process), nullptr, 0) == process;
 }
 
-// What all users may ask of System V's things, and of a process of their own.
-bool asks_of_messages() {
-  msginfo all{};
-  return ::msgctl(0, MSG_INFO, reinterpret_cast<msqid_ds*>(&all)) >= 0;
-}
-bool asks_of_semaphores() {
-  seminfo all{};
-  return ::semctl(0, 0, SEM_INFO, &all) >= 0;
-}
-bool asks_of_segments() {
-  shm_info all{};
-  return ::shmctl(0, SHM_INFO, reinterpret_cast<shmid_ds*>(&all)) >= 0;
-}
-bool sets_priority() {
-  return ::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0)) == 0;
+bool has_key(const char* name) {
+  return ::syscall(SYS_request_key, "user", name, nullptr, 0) >= 0;
 }
 
+bool sets_priority_of(pid_t process) {
+  return ::setpriority(PRIO_PROCESS, static_cast<id_t>(process),
+                       ::getpriority(PRIO_PROCESS, static_cast<id_t>(process))) == 0;
+}
+
+// In the acts on processes and on System V's objects, `path` is a number.
 const std::map<std::string, Act>& acts() {
   static const std::map<std::string, Act> all = {
       {"read", [](auto path, auto) { return opens(path, O_RDONLY); }},
@@ -215,43 +221,42 @@ const std::map<std::string, Act>& acts() {
       {"change times",
        [](auto path, auto) { return ::utimensat(AT_FDCWD, path, nullptr, 0) == 0; }},
       {"mark", [](auto path, auto) { return ::setxattr(path, "user.x", "y", 1, 0) == 0; }},
-      {"connect", [](auto, auto) { return makes(::socket(AF_INET, SOCK_STREAM, 0)); }},
-      {"datagram", [](auto, auto) { return makes(::socket(AF_INET6, SOCK_DGRAM, 0)); }},
-      {"local socket", [](auto, auto) { return makes(::socket(AF_UNIX, SOCK_STREAM, 0)); }},
-      {"io_uring",
-       [](auto, auto) {
-         char parameters[120] = {};
-         return makes(::syscall(SYS_io_uring_setup, 4, parameters));
-       }},
-      {"trace", [](auto, auto) { return ::ptrace(PTRACE_SEIZE, ::getppid(), nullptr, 0) == 0; }},
-      {"memory file", [](auto, auto) { return makes(::memfd_create("x", MFD_CLOEXEC)); }},
-      {"kept memory", [](auto, auto) { return keeps_memory(); }},
-      {"limit", [](auto, auto) { return reads_limit_of(::getppid()); }},
-      {"signal", [](auto, auto) { return ::kill(::getppid(), SIGCONT) == 0; }},
+      {"connect", [](auto path, auto) { return connects_to_port(path); }},
+      {"local socket", [](auto path, auto) { return connects_to_path(path); }},
+      {"named socket", [](auto path, auto) { return connects_to_name(path); }},
+      {"datagram", [](auto path, auto) { return sends_to_path(path); }},
+      {"trace",
+       [](auto path, auto) { return ::ptrace(PTRACE_SEIZE, std::atoi(path), nullptr, 0) == 0; }},
+      {"limit", [](auto path, auto) { return reads_limit_of(std::atoi(path)); }},
+      {"signal", [](auto path, auto) { return ::kill(std::atoi(path), SIGCONT) == 0; }},
       {"environment",
-       [](auto, auto) {
-         const std::string file = "/proc/" + std::to_string(::getppid()) + "/environ";
+       [](auto path, auto) {
+         const std::string file = "/proc/" + std::string(path) + "/environ";
          return opens(file.c_str(), O_RDONLY);
        }},
+      {"priority", [](auto path, auto) { return sets_priority_of(std::atoi(path)); }},
       {"fork", [](auto path, auto) { return leaves_a_process(path); }},
       {"run", [](auto path, auto) { return runs(path); }},
-      {"share memory", [](auto, auto) { return shares_memory(); }},
-      {"keep a page", [](auto, auto) { return keeps_a_page_in_a_pipe(); }},
-      {"pair of sockets", [](auto, auto) { return makes_pair_of_sockets(); }},
+      {"keys", [](auto path, auto) { return has_key(path); }},
       {"watch", [](auto path, auto) { return watches(path); }},
       {"set marks", [](auto path, auto) { return sets_marks_of(path); }},
       {"namespace", [](auto, auto) { return makes_namespace(); }},
-      {"messages", [](auto, auto) { return asks_of_messages(); }},
-      {"semaphores", [](auto, auto) { return asks_of_semaphores(); }},
-      {"segments", [](auto, auto) { return asks_of_segments(); }},
-      {"priority", [](auto, auto) { return sets_priority(); }},
-      {"untie", [](auto, auto) { return ::prctl(PR_SET_PDEATHSIG, 0) == 0; }},
-      {"hide", [](auto, auto) { return ::prctl(PR_SET_DUMPABLE, 1) == 0; }},
+      {"messages",
+       [](auto path, auto) {
+         msqid_ds found{};
+         return ::msgctl(std::atoi(path), IPC_STAT, &found) == 0;
+       }},
+      {"semaphores", [](auto path, auto) { return ::semctl(std::atoi(path), 0, GETVAL) >= 0; }},
+      {"segments",
+       [](auto path, auto) {
+         shmid_ds found{};
+         return ::shmctl(std::atoi(path), IPC_STAT, &found) == 0;
+       }},
       {"memory", [](auto, auto) { return fills_memory(MAP_PRIVATE); }},
       {"stack memory", [](auto, auto) { return fills_memory(MAP_PRIVATE | MAP_GROWSDOWN); }},
+      {"shared memory", [](auto, auto) { return fills_memory(MAP_SHARED); }},
       {"tables", [](auto, auto) { return fills_tables(); }},
       {"threads", [](auto, auto) { return starts_threads(); }},
-      {"no first thread", [](auto, auto) { return fills_memory_without_a_first_thread(); }},
       {"crash", [](auto, auto) { return ::raise(SIGSEGV) == 0; }},
       {"compute",
        [](auto, auto) {

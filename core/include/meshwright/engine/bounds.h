@@ -1,6 +1,6 @@
 // The files that a process may read and write while it runs an untrusted script. Code that opens a
 // file which a script names asks these functions first, so that errors say what to do; the
-// operating system also enforces the bounds (libs/launch/sandbox/sandbox.h).
+// namespaces of the sandbox lack all other files (libs/launch/sandbox/sandbox.h).
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,6 @@ namespace mw {
 struct FileBounds {
   std::vector<std::filesystem::path> read;   // files, and folders with all that is below them
   std::vector<std::filesystem::path> write;  // files and folders that may be read and written
-  // Folders whose plugins may be loaded. Empty: those of any folder that may be read.
-  std::vector<std::filesystem::path> plugins;
 };
 
 // Sets the bounds of this process, until its end. The process must have no threads yet.
@@ -29,7 +27,5 @@ bool may_write(const std::filesystem::path& path);
 // read or written.
 void check_may_read(const std::filesystem::path& path, const std::string& key = "");
 void check_may_write(const std::filesystem::path& path, const std::string& key = "");
-// Throws Error (options, "sandbox.plugin" or "sandbox.read") if the plugin may not be loaded.
-void check_may_load(const std::filesystem::path& plugin);
 
 }  // namespace mw
