@@ -160,17 +160,15 @@ std::int64_t cpu_of(const Sandbox& sandbox) {
   return sandbox.cpu > 0 ? sandbox.cpu : sandbox.time * core_count();
 }
 
-// The memory limit counts all that the process maps beyond the program itself. Drivers of devices
-// reserve more addresses than there is memory: with them it counts what the process may write.
+// Also bounds what a process maps beyond the program itself, as shared memory and stacks are no
+// data. Drivers of devices, however, reserve more addresses than there is memory.
 void bound_memory(const Sandbox& sandbox) {
   rlim_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   const rlim_t program = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
   const auto memory = static_cast<rlim_t>(sandbox.memory);
-  if (sandbox.devices.empty())
-    bound(RLIMIT_AS, program + memory, program + memory);
-  else
-    bound(RLIMIT_DATA, memory, memory);
+  bound(RLIMIT_DATA, memory, memory);
+  if (sandbox.devices.empty()) bound(RLIMIT_AS, program + memory, program + memory);
 }
 
 std::string text_of(const Sandbox& sandbox) {
@@ -299,20 +297,23 @@ void bind_process(const Sandbox& sandbox) {
 std::optional<Sandbox> inherited_sandbox() {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Sandbox{};
   Sandbox sandbox;
-  const auto paths = [&](const char* key) {
-    const auto texts = json.value(key, std::vector<std::string>());
-    return Paths(texts.begin(), texts.end());
-  };
-  sandbox.read = paths("read");
-  sandbox.write = paths("write");
-  sandbox.plugins = paths("plugins");
-  sandbox.devices = json.value("devices", sandbox.devices);
-  sandbox.memory = json.value("memory", sandbox.memory);
-  sandbox.cpu = json.value("cpu", sandbox.cpu);
-  sandbox.time = json.value("time", sandbox.time);
+  try {
+    const Json json = Json::parse(text);
+    const auto paths = [&](const char* key) {
+      const auto texts = json.value(key, std::vector<std::string>());
+      return Paths(texts.begin(), texts.end());
+    };
+    sandbox.read = paths("read");
+    sandbox.write = paths("write");
+    sandbox.plugins = paths("plugins");
+    sandbox.devices = json.value("devices", sandbox.devices);
+    sandbox.memory = json.value("memory", sandbox.memory);
+    sandbox.cpu = json.value("cpu", sandbox.cpu);
+    sandbox.time = json.value("time", sandbox.time);
+  } catch (const Json::exception&) {  // somebody else has set the variable: the least is allowed
+    return Sandbox{};
+  }
   return sandbox;
 }
 
