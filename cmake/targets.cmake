@@ -115,6 +115,7 @@ function(meshwright_add_library name)
 endfunction()
 
 meshwright_add_library(common)
+meshwright_add_library(luajson WITH PkgConfig::lua)
 meshwright_add_library(transport)
 meshwright_add_library(launch LINK common transport)
 meshwright_add_library(prove)
@@ -132,7 +133,7 @@ target_link_options(meshwright_record INTERFACE
   "LINKER:-u,${measured_times}" "LINKER:--export-dynamic-symbol=${measured_times}")
 meshwright_add_library(draw LINK common predict record)
 meshwright_add_library(report LINK common draw predict record)
-meshwright_add_library(frontend LINK checkpoint common draw predict search WITH PkgConfig::lua)
+meshwright_add_library(frontend LINK checkpoint common draw luajson predict search)
 
 # Links the core, the ops and what carries messages between processes, without the core's include
 # folders: a plugin that reaches into core/src must fail.

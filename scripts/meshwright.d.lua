@@ -484,6 +484,9 @@ function mw.search(experiment) end
 ---@class meshwright.op.add
 ---@field name? string of the op and its parameters
 
+---@class meshwright.op.add_positions
+---@field name? string of the op and its parameters
+
 ---@class meshwright.op.as
 ---@field name? string of the op and its parameters
 ---@field dims any all dims of the result, in order
@@ -509,6 +512,9 @@ function mw.search(experiment) end
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
+---@class meshwright.op.combine
+---@field name? string of the op and its parameters
+
 ---@class meshwright.op.concat
 ---@field name? string of the op and its parameters
 ---@field into string a dim as large as the last ones together
@@ -524,22 +530,36 @@ function mw.search(experiment) end
 ---@class meshwright.op.exp
 ---@field name? string of the op and its parameters
 
+---@class meshwright.op.expert_linear
+---@field name? string of the op and its parameters
+---@field to string the dim that it makes of x's last
+---@field [1]? string the same as to
+---@field hf? string as for linear; after the layer's number, {} stands for the expert's
+
 ---@class meshwright.op.experts
 ---@field name? string of the op and its parameters
 ---@field top_k integer experts that a token chooses (1 .. 65536)
 ---@field [1]? integer the same as top_k
----@field width? string the dim of an expert's width (default "expert_ffn")
----@field capacity? number an expert takes at most so many times its even share of a sequence's choices; left out: all (dropless) (0.001 .. 1000000)
----@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss; by a bias on the choice; not at all (default "aux")
+---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
+---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice that moves against the load of each step; not at all (default "aux")
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
----@field score? "softmax"|"sigmoid" a token's affinity, from logits (default "softmax")
+---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
+---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
+---@field scale? number factor of the experts' weights (default 1)
+---@field width? string the dim of an expert's width (default "expert_ffn")
 
 ---@class meshwright.op.gelu
 ---@field name? string of the op and its parameters
 
 ---@class meshwright.op.gelu_erf
 ---@field name? string of the op and its parameters
+
+---@class meshwright.op.latent_keys
+---@field name? string of the op and its parameters
+---@field keys string the dim of a key's width
+---@field values string the dim of a value's width
 
 ---@class meshwright.op.layer_norm
 ---@field name? string of the op and its parameters
@@ -560,6 +580,8 @@ function mw.search(experiment) end
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+---@field hf_transposed? boolean the checkpoint has the weight as (in, out) (default false)
+---@field hf_part? any[] { 2, 3 }: the second of three parts of the checkpoint's weight and bias
 
 ---@class meshwright.op.log
 ---@field name? string of the op and its parameters
@@ -598,6 +620,22 @@ function mw.search(experiment) end
 ---@field name? string of the op and its parameters
 ---@field theta? number base of the angles (default 10000) (>= 1)
 ---@field pairs? "halves"|"neighbours" which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1 (default "halves")
+---@field width? string a dim as large as the last part of x's last dim that turns; left out: all
+
+---@class meshwright.op.route
+---@field name? string of the op and its parameters
+---@field top_k integer experts that a token chooses (1 .. 65536)
+---@field [1]? integer the same as top_k
+---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
+---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice that moves against the load of each step; not at all (default "aux")
+---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
+---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
+---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
+---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
+---@field scale? number factor of the experts' weights (default 1)
+---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+---@field hf_bias? string as hf, for the bias on the choice, which a checkpoint may lack
 
 ---@class meshwright.op.rsqrt
 ---@field name? string of the op and its parameters
@@ -639,6 +677,7 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.swiglu
 ---@field name? string of the op and its parameters
+---@field weighed? boolean times a weight for each row of gate's last dim, a third value (default false)
 
 ---@class meshwright.op.tanh
 ---@field name? string of the op and its parameters
@@ -659,16 +698,20 @@ function mw.search(experiment) end
 ---@operator pow(number): meshwright.Value
 ---@operator unm: meshwright.Value
 ---@field add fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add|string): meshwright.Value, meshwright.Value? a, b -> their sum; also written a + b
+---@field add_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add_positions|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden), weight (positions, hidden) -> x plus a row of each position
 ---@field as fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.as|string): meshwright.Value, meshwright.Value? x -> its elements under other dims: another order, one of another name
 ---@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): attention
 ---@field attention fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attention|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal attention, and the projection back
+---@field combine fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.combine|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, hidden), places -> (batch, seq, hidden): the sum of each token's rows
 ---@field concat fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.concat|string): meshwright.Value, meshwright.Value? a (…, first), b (…, second) -> (…, into): one after the other
 ---@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values
 ---@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq) -> (): the loss of a token, summed and divided by the tokens of a step
 ---@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
+---@field expert_linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.expert_linear|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a weight of each expert (experts, to, from)
 ---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
 ---@field gelu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the tanh form
 ---@field gelu_erf fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu_erf|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the exact form
+---@field latent_keys fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.latent_keys|string): meshwright.Value, meshwright.Value? kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> keys (…, plain + turned), of which all heads share the second part, and values
 ---@field layer_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.layer_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: normalised, weighed, shifted
 ---@field learned_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.learned_positions|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same, plus a learned row of each position
 ---@field linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.linear|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…), with a weight (to…, from…)
@@ -680,6 +723,7 @@ function mw.search(experiment) end
 ---@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
 ---@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
 ---@field rope fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rope|string): meshwright.Value, meshwright.Value? x (batch, seq, heads, head_dim) -> the same, turned by its position
+---@field route fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.route|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> rows (experts, batch, seq, hidden), places, weights: each token's rows by the experts that it chooses; of the dim experts
 ---@field rsqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rsqrt|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 over its square root
 ---@field shift fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.shift|string): meshwright.Value, meshwright.Value? labels (batch, seq) -> those of tokens further on; a loss leaves out the last tokens, which have none
 ---@field sigmoid fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sigmoid|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 / (1 + exp(-x))
@@ -692,6 +736,46 @@ function mw.search(experiment) end
 ---@field sum fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sum|string): meshwright.Value, meshwright.Value? x -> x without some dims: the sum over them
 ---@field swiglu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.swiglu|string): meshwright.Value, meshwright.Value? gate, up, of the same dims -> the same: silu(gate) * up
 ---@field tanh fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.tanh|string): meshwright.Value, meshwright.Value? x -> the same dims: its hyperbolic tangent
+
+---@class meshwright.gemma2
+---@field layers? integer transformer layers (default 26) (1 .. 4096)
+---@field hidden? integer width of the residual stream (default 2304) (1 .. 2147483647)
+---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 8) (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads, which they default to (default 4) (1 .. 65536)
+---@field head_dim? integer width of a head; 0 or left out: hidden / heads (default 256) (0 .. 2147483647)
+---@field ffn? integer width of the feed-forward part (default 9216) (1 .. 2147483647)
+---@field vocab? integer size of the vocabulary (default 256000) (1 .. 2147483647)
+---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (default 4096) (1 .. 2147483647)
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
+---@field query_pre_attn_scalar? integer scores are divided by its square root (default 256) (1 .. 2147483647)
+---@field score_cap? number scores s become score_cap * tanh(s / score_cap) (default 50) (1e-09 .. 1000000000)
+---@field logit_cap? number as score_cap, for logits (default 30) (1e-09 .. 1000000000)
+
+---Gemma 2: every second layer sees a window; soft caps
+---@param options? meshwright.gemma2
+---@return meshwright.Model
+function mw.gemma2(options) end
+
+---@class meshwright.gemma3
+---@field layers? integer transformer layers (default 26) (1 .. 4096)
+---@field hidden? integer width of the residual stream (default 1152) (1 .. 2147483647)
+---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 4) (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads, which they default to (default 1) (1 .. 65536)
+---@field head_dim? integer width of a head; 0 or left out: hidden / heads (default 256) (0 .. 2147483647)
+---@field ffn? integer width of the feed-forward part (default 6912) (1 .. 2147483647)
+---@field vocab? integer size of the vocabulary (default 262144) (1 .. 2147483647)
+---@field rope_theta? number base of the rotary angles (default 1000000) (>= 1)
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (default 512) (1 .. 2147483647)
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
+---@field query_pre_attn_scalar? integer scores are divided by its square root (default 256) (1 .. 2147483647)
+---@field every? integer one layer of so many sees all tokens, the last of them (default 6) (1 .. 2147483647)
+---@field local_theta? number base of the rotary angles of layers with a window (default 10000) (>= 1)
+
+---Gemma 3 (text): five layers of six see a window
+---@param options? meshwright.gemma3
+---@return meshwright.Model
+function mw.gemma3(options) end
 
 ---@class meshwright.gpt
 ---@field layers integer transformer layers (1 .. 4096)
@@ -731,7 +815,7 @@ function mw.llama(options) end
 
 ---@class meshwright.model
 ---@field name? string what messages and reports call it (default "model")
----@field dims table<string, integer|table> sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, like = "ffn" } is cut as ffn is
+---@field dims table<string, integer|table> sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, like = "ffn" } is cut as ffn is; { 64, even = true } is cut into equal parts alone
 ---@field layers? integer transformer layers; a graph may say them itself: m:layers(4) (1 .. 4096)
 ---@field block? fun(x: meshwright.Value, layer: integer): meshwright.Value? a function of a layer's input and the layer's number, from 0, that returns its output; called once for each layer when the experiment is read
 ---@field graph? fun(m: meshwright.Graph): meshwright.Value|meshwright.Value[]|nil in place of block: a function of the model, m, that computes with m.tokens, m.labels and m.positions, in `for layer in m:layers(n)` for each layer, and returns a loss or a list of losses; called once when the experiment is read
@@ -780,6 +864,42 @@ function mw.model(options) end
 ---@param options? meshwright.moe
 ---@return meshwright.Model
 function mw.moe(options) end
+
+---@class meshwright.olmo2
+---@field layers? integer transformer layers (default 32) (1 .. 4096)
+---@field hidden? integer width of the residual stream (default 4096) (1 .. 2147483647)
+---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 32) (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads, which they default to (default 32) (1 .. 65536)
+---@field head_dim? integer width of a head; 0 or left out: hidden / heads (0 .. 2147483647)
+---@field ffn? integer width of the feed-forward part (default 11008) (1 .. 2147483647)
+---@field vocab? integer size of the vocabulary (default 100352) (1 .. 2147483647)
+---@field tied? boolean the output projection is the embedding's weight (default false)
+---@field rope_theta? number base of the rotary angles (default 500000) (>= 1)
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
+
+---OLMo 2 decoder: norms after each block, not before
+---@param options? meshwright.olmo2
+---@return meshwright.Model
+function mw.olmo2(options) end
+
+---@class meshwright.qwen3
+---@field layers? integer transformer layers (default 28) (1 .. 4096)
+---@field hidden? integer width of the residual stream (default 1024) (1 .. 2147483647)
+---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 16) (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads, which they default to (default 8) (1 .. 65536)
+---@field head_dim? integer width of a head; 0 or left out: hidden / heads (default 128) (0 .. 2147483647)
+---@field ffn? integer width of the feed-forward part (default 3072) (1 .. 2147483647)
+---@field vocab? integer size of the vocabulary (default 151936) (1 .. 2147483647)
+---@field tied? boolean the output projection is the embedding's weight (default true)
+---@field rope_theta? number base of the rotary angles (default 1000000) (>= 1)
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
+
+---Qwen3 decoder: queries and keys are normed
+---@param options? meshwright.qwen3
+---@return meshwright.Model
+function mw.qwen3(options) end
 
 ---@class meshwright.shards
 ---@field path any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers

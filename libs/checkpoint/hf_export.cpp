@@ -447,9 +447,13 @@ fs::path config_beside(const fs::path& weights) {
   return fs::exists(fs::symlink_status(file, error)) ? file : fs::path();
 }
 
-// Refuses models whose layers are of several kinds, each with its own attention and rotary table.
+// Refuses models whose layers are of several kinds, each with its own attention and rotary table,
+// unless the model says itself what kinds it has.
 template <class Refuse>
-static void refuse_layers_of_kinds(const Json& theirs, const Refuse& refuse) {
+static void refuse_layers_of_kinds(const Json& theirs, const HfConfig& config,
+                                   const Refuse& refuse) {
+  for (const HfKey& key : config.keys)
+    if (key.names.front() == "layer_types") return;
   const char* hint = "layers of several kinds are not computed";
   const Json *types = find(theirs, "layer_types"), *window = find(theirs, "sliding_window"),
              *rope = find(theirs, "rope_parameters");
@@ -543,7 +547,7 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
     refuse(fmt::format("{} is {}", name, json_text(*said)),
            "mw." + model + " does not compute such a model");
   }
-  refuse_layers_of_kinds(theirs, refuse);
+  refuse_layers_of_kinds(theirs, config, refuse);
 }
 
 Rotary rotary_of(const HfConfig& config) {

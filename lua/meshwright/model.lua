@@ -63,7 +63,7 @@ local function append(name, tape, ...)
     core.refuse(("%s: its name must be a word; got %s"):format(name, tostring(own)), 'for example name = "q"')
   end
   local first_word = own and own:match("^(%w+)%.")
-  if first_word == "shared" or first_word == "layers" then
+  if not tape.of_kind and (first_word == "shared" or first_word == "layers") then
     core.refuse(("%s: the name %s says that layers share its parameters, and each layer has its own")
       :format(name, own), ('name it otherwise, for example name = "%s"'):format(own:match("([^.]*)$")))
   end
@@ -216,23 +216,24 @@ local function recorder(body)
   end
 end
 
-local function graph_recorder(body)
-  local place = place_of(body)
+local function graph_recorder(body, of_kind)
+  local place = not of_kind and place_of(body) or nil
   return function(layers)
-    local tape = { ops = {}, count = 0, default = layers > 0 and layers or nil }
+    local tape = { ops = {}, count = 0, default = layers > 0 and layers or nil, of_kind = of_kind }
     local m = { tokens = new(tape, 0, 1), labels = new(tape, 0, 2), positions = new(tape, 0, 3) }
     tape_of[m] = tape
     return record_of(tape, place, (body(setmetatable(m, model))))
   end
 end
 
--- The table that mw.model makes, with its functions as the program calls them.
+-- The table that mw.model makes, with its functions as the program calls them. `of_kind`: the graph
+-- is that of a kind of model (meshwright.kinds), whose lines nobody asks for.
 return function(given)
   for _, key in ipairs { "block", "embed", "head" } do
     local body = rawget(given, key)
     if type(body) == "function" then given[key] = recorder(body) end
   end
   local graph = rawget(given, "graph")
-  if type(graph) == "function" then given.graph = graph_recorder(graph) end
+  if type(graph) == "function" then given.graph = graph_recorder(graph, rawget(given, "of_kind")) end
   return given
 end

@@ -23,12 +23,30 @@ Init weights_of(const Values& values) {
   return {Init::Kind::normal, values.number("std")};
 }
 
+// Which part of how many: { 2, 3 }.
+std::pair<int, int> part_of_fused(const Json& given) {
+  const bool two = given.is_array() && given.size() == 2;
+  const auto part = two ? whole_number(given[0]) : std::nullopt,
+             parts = two ? whole_number(given[1]) : std::nullopt;
+  if (part && parts && *part >= 1 && *part <= *parts && *parts <= 64)
+    return {static_cast<int>(*part), static_cast<int>(*parts)};
+  throw Error(Stage::options, "option.value", "hf_part",
+              fmt::format("hf_part is which part of how many; got {}", lua_text(given)),
+              "hf_part = { 2, 3 }: the second of three");
+}
+
 // The weight's name in a checkpoint that the option `hf` gives, whose "{}" is the layer's number;
 // empty: the parameter's own name.
 HfName hf_of(const Values& values, const Builder& b) {
   HfName hf;
   if (!values.has("hf")) return hf;
   hf.name = values.text("hf");
+  hf.transposed = values.has("hf_transposed") && values.flag("hf_transposed");
+  if (values.has("hf_part")) {
+    const auto [part, parts] = part_of_fused(values.at("hf_part"));
+    hf.part = part - 1;
+    hf.parts = parts;
+  }
   if (const std::size_t at = hf.name.find("{}"); at != std::string::npos) {
     if (b.layer < 0 || b.layer >= b.graph.layers) {
       throw Error(
@@ -58,9 +76,11 @@ Dims dims_of(const Values& values, const char* key) {
   return dims;
 }
 
-// Turns x by rotary positions, with a table that the model makes once.
-int with_rope(Builder& b, const std::string& name, int x, double theta, RopePairs pairs) {
-  const Dim width = b.dims(x).back();
+// Turns the last `width` elements of x's last dim (invalid: all) by rotary positions, with a table
+// that the model makes once.
+int with_rope(Builder& b, const std::string& name, int x, double theta, RopePairs pairs,
+              Dim width = {}) {
+  if (!width.valid()) width = b.dims(x).back();
   const std::string key =
       fmt::format("rope {} {} {}", theta, width.name(), static_cast<int>(pairs));
   const auto make = [theta, width, pairs](Builder& at) {
@@ -126,10 +146,16 @@ class LinearOp final : public BlockOp {
         .optional();
     add_weight_options(options);
     options.text("hf", hf_doc).optional();
+    options.boolean("hf_transposed", "the checkpoint has the weight as (in, out)").fallback(false);
+    options
+        .list("hf_part", "{ 2, 3 }: the second of three parts of the checkpoint's weight and bias")
+        .optional();
     return options.positional("to");
   }
   explicit LinearOp(const Values& values)
-      : values_(values), to_(dims_of(values, "to")), from_(dims_of(values, "from")) {}
+      : values_(values), to_(dims_of(values, "to")), from_(dims_of(values, "from")) {
+    if (values.has("hf_part")) part_of_fused(values.at("hf_part"));
+  }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
     return {b.linear_to(name, inputs[0], to_, from_, values_.flag("bias"), weights_of(values_),
@@ -150,19 +176,23 @@ class RopeOp final : public BlockOp {
         .at_least(1)
         .choice("pairs", {"halves", "neighbours"},
                 "which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1")
-        .fallback("halves");
+        .fallback("halves")
+        .text("width", "a dim as large as the last part of x's last dim that turns; left out: all")
+        .optional();
   }
   explicit RopeOp(const Values& values)
       : theta_(values.number("theta")),
-        pairs_(values.text("pairs") == "halves" ? RopePairs::halves : RopePairs::neighbours) {}
+        pairs_(values.text("pairs") == "halves" ? RopePairs::halves : RopePairs::neighbours),
+        width_(values.has("width") ? Dim(values.text("width")) : Dim()) {}
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {with_rope(b, name, inputs[0], theta_, pairs_)};
+    return {with_rope(b, name, inputs[0], theta_, pairs_, width_)};
   }
 
  private:
   const double theta_;
   const RopePairs pairs_;
+  const Dim width_;
 };
 
 class AttendOp final : public BlockOp {
@@ -255,13 +285,55 @@ class PositionsOp final : public BlockOp {
   const Values values_;
 };
 
-class SwigluOp final : public BlockOp {
+class AddPositionsOp final : public BlockOp {
  public:
-  std::vector<std::string> inputs() const override { return {"gate", "up"}; }
+  std::vector<std::string> inputs() const override { return {"x", "weight"}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {b.swiglu(name, inputs[0], inputs[1])};
+    return {b.add_positions(name, inputs[0], inputs[1])};
   }
+};
+
+class LatentKeysOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .text("keys", "the dim of a key's width")
+        .text("values", "the dim of a value's width");
+  }
+  explicit LatentKeysOp(const Values& values)
+      : keys_(values.text("keys")), values_(values.text("values")) {}
+  std::vector<std::string> inputs() const override { return {"kv", "turned"}; }
+  int outputs() const override { return 2; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    const auto [k, v] = b.latent_keys(name, inputs[0], inputs[1], keys_, values_);
+    return {k, v};
+  }
+
+ private:
+  const Dim keys_, values_;
+};
+
+class SwigluOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .boolean("weighed", "times a weight for each row of gate's last dim, a third value")
+        .fallback(false);
+  }
+  explicit SwigluOp(const Values& values) : weighed_(values.flag("weighed")) {}
+  std::vector<std::string> inputs() const override {
+    if (weighed_) return {"gate", "up", "weights"};
+    return {"gate", "up"};
+  }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.swiglu(name, inputs[0], inputs[1], weighed_ ? inputs[2] : -1)};
+  }
+
+ private:
+  const bool weighed_;
 };
 
 class GeluOp final : public BlockOp {
@@ -565,64 +637,159 @@ class MlpOp final : public BlockOp {
   const Dim width_;
 };
 
+// Adds the options of a router.
+void add_router_options(Options& options) {
+  options.integer("top_k", "experts that a token chooses").range(1, most_experts);
+  options
+      .number("capacity",
+              "an expert takes at most so many times its even share of a sequence's choices, "
+              "earlier positions first; left out: all (dropless)")
+      .range(1e-3, 1e6)
+      .optional();
+  options
+      .choice(
+          "balance", {"aux", "bias", "none"},
+          "how the load of experts is balanced: by a loss of each sequence's choices; by a bias "
+          "on the choice that moves against the load of each step; not at all")
+      .fallback("aux");
+  options.number("aux_weight", "factor of the balancing loss").at_least(0).fallback(0.01);
+  options.number("bias_rate", "change of a bias in a step").at_least(0).fallback(0.001);
+  options.number("z_weight", "factor of a loss that keeps router logits small")
+      .at_least(0)
+      .fallback(0.0);
+  options.choice("score", {"softmax", "sigmoid"}, "a token's affinity to the experts, from logits")
+      .fallback("softmax");
+  options.boolean("normalise", "the weights of a token's experts sum to one (times scale)")
+      .fallback(true);
+  options.number("scale", "factor of the experts' weights").fallback(1.0);
+  options.positional("top_k");
+}
+
+ExpertOptions read_router(const Values& values) {
+  using Balance = ExpertOptions::Balance;
+  ExpertOptions options;
+  options.top = values.integer("top_k");
+  if (values.has("capacity")) options.capacity = values.number("capacity");
+  const std::string balance = values.text("balance");
+  options.balance = balance == "aux"    ? Balance::aux
+                    : balance == "bias" ? Balance::bias
+                                        : Balance::none;
+  options.aux_weight = values.number("aux_weight");
+  options.bias_rate = values.number("bias_rate");
+  options.z_weight = values.number("z_weight");
+  options.router.score =
+      values.text("score") == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
+  options.router.normalise = values.flag("normalise");
+  options.router.scale = values.number("scale");
+  return options;
+}
+
+// The size of a dim that an op of experts needs.
+std::int64_t size_of(const Builder& b, const std::string& name, Dim dim) {
+  if (b.graph.dims().count(dim) > 0) return b.graph.size(dim);
+  throw Error(Stage::options, "model.dims", "",
+              fmt::format("{}: the model has no dim {}", name, dim.name()),
+              fmt::format("give dims {} = …", dim.name()));
+}
+
+Builder::Routed route_rows(Builder& b, const std::string& prefix, const std::string& name, int x,
+                           const ExpertOptions& options, const ExpertNames& names = {}) {
+  const std::int64_t experts = size_of(b, name, "experts");
+  if (options.top > experts) {
+    throw Error(
+        Stage::options, "option.range", "",
+        fmt::format("{}: a token cannot choose {} of {} experts", name, options.top, experts),
+        fmt::format("top_k = {} at most", experts));
+  }
+  b.expert_dims(experts, options);
+  return b.route(prefix, x, options, names);
+}
+
+class RouteOp final : public BlockOp {
+ public:
+  static Options options() {
+    Options options;
+    add_router_options(options);
+    options.text("hf", hf_doc).optional();
+    options.text("hf_bias", "as hf, for the bias on the choice, which a checkpoint may lack")
+        .optional();
+    return options;
+  }
+  explicit RouteOp(const Values& values) : values_(values), options_(read_router(values)) {}
+  int outputs() const override { return 3; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    ExpertNames names;
+    names.router = hf_of(values_, b);
+    if (values_.has("hf_bias")) {
+      names.bias = hf_of(Values(Json{{"hf", values_.at("hf_bias")}}), b);
+      names.bias.optional = true;
+    }
+    // The name is that of the first of several ops, which stand beside each other.
+    constexpr std::string_view router = ".router";
+    std::string prefix = name;
+    if (prefix.ends_with(router)) prefix.resize(prefix.size() - router.size());
+    const auto routed = route_rows(b, prefix, name, inputs[0], options_, names);
+    return {routed.rows, routed.places, routed.weights};
+  }
+
+ private:
+  const Values values_;
+  const ExpertOptions options_;
+};
+
+class ExpertLinearOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .text("to", "the dim that it makes of x's last")
+        .positional("to")
+        .text("hf", "as for linear; after the layer's number, {} stands for the expert's")
+        .optional();
+  }
+  explicit ExpertLinearOp(const Values& values) : values_(values), to_(values.text("to")) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    HfName hf = hf_of(values_, b);
+    hf.apart = hf.name.find("{}") != std::string::npos;
+    size_of(b, name, to_);
+    return {b.expert_linear(name, inputs[0], to_, std::move(hf))};
+  }
+
+ private:
+  const Values values_;
+  const Dim to_;
+};
+
+class CombineOp final : public BlockOp {
+ public:
+  std::vector<std::string> inputs() const override { return {"rows", "places"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.combine(name, inputs[0], inputs[1])};
+  }
+};
+
 class ExpertsOp final : public BlockOp {
  public:
   static Options options() {
     Options options;
-    options.integer("top_k", "experts that a token chooses").range(1, most_experts);
+    add_router_options(options);
     options.text("width", "the dim of an expert's width").fallback("expert_ffn");
-    options
-        .number("capacity",
-                "an expert takes at most so many times its even share of a sequence's choices; "
-                "left out: all (dropless)")
-        .range(1e-3, 1e6)
-        .optional();
-    options
-        .choice(
-            "balance", {"aux", "bias", "none"},
-            "how the load of experts is balanced: by a loss; by a bias on the choice; not at all")
-        .fallback("aux");
-    options.number("aux_weight", "factor of the balancing loss").at_least(0).fallback(0.01);
-    options.number("bias_rate", "change of a bias in a step").at_least(0).fallback(0.001);
-    options.choice("score", {"softmax", "sigmoid"}, "a token's affinity, from logits")
-        .fallback("softmax");
-    return options.positional("top_k");
+    return options;
   }
-  explicit ExpertsOp(const Values& values) : width_(values.text("width")) {
-    options_.top = values.integer("top_k");
-    if (values.has("capacity")) options_.capacity = values.number("capacity");
-    const std::string balance = values.text("balance");
-    options_.balance = balance == "aux"    ? ExpertOptions::Balance::aux
-                       : balance == "bias" ? ExpertOptions::Balance::bias
-                                           : ExpertOptions::Balance::none;
-    options_.aux_weight = values.number("aux_weight");
-    options_.bias_rate = values.number("bias_rate");
-    options_.router.score =
-        values.text("score") == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
-  }
+  explicit ExpertsOp(const Values& values)
+      : width_(values.text("width")), options_(read_router(values)) {}
 
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    const auto size = [&](Dim dim) {
-      if (b.graph.dims().count(dim) > 0) return b.graph.size(dim);
-      throw Error(Stage::options, "model.dims", "",
-                  fmt::format("{}: the model has no dim {}", name, dim.name()),
-                  fmt::format("give dims {} = …", dim.name()));
-    };
-    const std::int64_t experts = size("experts");
-    if (options_.top > experts) {
-      throw Error(
-          Stage::options, "option.range", "",
-          fmt::format("{}: a token cannot choose {} of {} experts", name, options_.top, experts),
-          fmt::format("top_k = {} at most", experts));
-    }
-    b.expert_dims(experts, options_, width_, size(width_));
-    return {b.through_experts(name, b.route(name, inputs[0], options_), width_)};
+    size_of(b, name, width_);
+    return {b.through_experts(name, route_rows(b, name, name, inputs[0], options_), width_)};
   }
 
  private:
   const Dim width_;
-  ExpertOptions options_;
+  const ExpertOptions options_;
 };
 
 }  // namespace
@@ -640,7 +807,13 @@ MESHWRIGHT_BUILT_IN(
     op<AddOp>("add", "a, b -> their sum; also written a + b"),
     op<SplitOp>("split", "x (…, width) -> (…, first), (…, second): its two parts"),
     op<PositionsOp>("learned_positions",
-                    "x (batch, seq, hidden) -> the same, plus a learned row of each position"));
+                    "x (batch, seq, hidden) -> the same, plus a learned row of each position"),
+    op<AddPositionsOp>("add_positions",
+                       "x (batch, seq, hidden), weight (positions, hidden) -> x plus a row of each "
+                       "position"),
+    op<LatentKeysOp>("latent_keys",
+                     "kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> keys "
+                     "(…, plain + turned), of which all heads share the second part, and values"));
 MESHWRIGHT_BUILT_IN(
     op<MapOp>("map", "a, b, … -> an expression of each element; dims broadcast by their names"),
     op<FunctionOp<silu>>("silu", "x -> the same dims: x * sigmoid(x)"),
@@ -677,6 +850,15 @@ MESHWRIGHT_BUILT_IN(
 MESHWRIGHT_BUILT_IN(op<MlpOp>("mlp",
                               "x (…, hidden) -> the same: to its width, an activation, and back"));
 MESHWRIGHT_BUILT_IN(
+    op<RouteOp>("route",
+                "x (batch, seq, hidden) -> rows (experts, batch, seq, hidden), places, weights: "
+                "each token's rows by the experts that it chooses; of the dim experts"),
+    op<ExpertLinearOp>("expert_linear",
+                       "rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a "
+                       "weight of each expert (experts, to, from)"),
+    op<CombineOp>("combine",
+                  "rows (experts, batch, seq, hidden), places -> (batch, seq, hidden): the sum of "
+                  "each token's rows"),
     op<ExpertsOp>("experts",
                   "x (batch, seq, hidden) -> the same: each token through the experts that it "
                   "chooses; of the dims experts and expert_ffn"));

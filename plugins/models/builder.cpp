@@ -32,6 +32,34 @@ bool ends_with(const Dims& all, const Dims& last) {
   return all.size() >= last.size() && std::equal(last.rbegin(), last.rend(), all.rbegin());
 }
 
+// The name of the bias in a checkpoint that has the weight under the name `weight`.
+HfName bias_beside(const HfName& weight) {
+  constexpr std::string_view end = ".weight";
+  HfName bias;
+  if (!weight.name.ends_with(end)) return bias;
+  bias = weight;
+  bias.name.replace(bias.name.size() - end.size(), end.size(), ".bias");
+  bias.transposed = false;
+  return bias;
+}
+
+// Refuses too many tiles: attention over a window is cut into tiles of queries (ops/blocks.h), each
+// priced by itself.
+void check_window(const Graph& graph, std::int64_t window) {
+  constexpr std::int64_t tile = 512, most_tiles = 1 << 22;
+  if (window == 0) return;
+  const std::int64_t sequence = graph.size("seq"), layers = std::max(graph.layers, 1);
+  const std::int64_t tiles = sequence / std::min(window, tile) * layers;
+  if (tiles <= most_tiles) return;
+  const std::int64_t least = (sequence * layers + most_tiles - 1) / most_tiles;
+  throw Error(Stage::options, "plan.size", "window",
+              fmt::format("{} tokens of a sequence of {} are {} tiles in {} layers, "
+                          "more than a plan can hold ({})",
+                          window, sequence, tiles, layers, most_tiles),
+              least <= tile ? fmt::format("nearest: window = {}", least)
+                            : fmt::format("a sequence of {} at most", most_tiles / layers * tile));
+}
+
 }  // namespace
 
 std::string text_of(const Dims& dims) {
@@ -187,7 +215,8 @@ int Builder::linear_to(const std::string& name, int x, Dims to, Dims from, bool 
   both.insert(both.end(), from.begin(), from.end());
   const int weight = parameter(name + ".weight", std::move(both), init, hf);
   int shift = -1;
-  if (bias) shift = parameter(name + ".bias", std::move(to), {Init::Kind::zeros, 0});
+  if (bias)
+    shift = parameter(name + ".bias", std::move(to), {Init::Kind::zeros, 0}, bias_beside(hf));
   return linear(name, x, weight, shift);
 }
 
@@ -213,10 +242,12 @@ int Builder::add_positions(const std::string& name, int x, int weight) {
   require(in.size() == 3 && w.size() == 2 && in[2] == w[1], name, [&] {
     return fmt::format("x {} and positions {} do not end in the same dim", text_of(in), text_of(w));
   });
-  require(graph.size(w[0]) >= graph.size("seq"), name, [&] {
-    return fmt::format("{} learned positions are fewer than sequence = {}", graph.size(w[0]),
-                       graph.size("seq"));
-  });
+  const std::int64_t rows = graph.size(w[0]), sequence = graph.size("seq");
+  if (rows < sequence) {
+    throw Error(Stage::options, "option.range", w[0].name(),
+                fmt::format("{} learned positions are fewer than sequence = {}", rows, sequence),
+                fmt::format("{} = {} or more, or a shorter sequence", w[0].name(), sequence));
+  }
   return append(op(name, mw::add_positions(), {use(x), use(positions), use(weight)}, {w[0]}),
                 {{"", in}})[0];
 }
@@ -263,6 +294,7 @@ int Builder::attention(const std::string& name, int q, int k, int v, const Atten
     return fmt::format("{} = {} key heads cannot share {} = {} heads evenly", dk[2].name(),
                        graph.size(dk[2]), dq[2].name(), graph.size(dq[2]));
   });
+  check_window(graph, limits.window);
   const auto keys = [&](int value) {
     Use renamed = use(value);
     std::replace(renamed.dims.begin(), renamed.dims.end(), Dim("seq"), Dim("keys"));

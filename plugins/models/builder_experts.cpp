@@ -37,13 +37,11 @@ std::int64_t Builder::room(const ExpertOptions& options) const {
       std::min(std::ceil(options.capacity.value_or(1) * even - 1e-9), choices));
 }
 
-void Builder::expert_dims(std::int64_t experts, const ExpertOptions& options, Dim width,
-                          std::int64_t size) {
+void Builder::expert_dims(std::int64_t experts, const ExpertOptions& options) {
   dim("experts", experts, true, {}, "experts");
   dim("scores", experts, true, {}, "experts, as the router has them: whole for each token");
   dim("top", options.top, true, {}, "top_k");
   dim("load", 2, true, {}, "what the balancing loss sums of each expert");
-  dim(width, size, false, {}, "width of an expert");
   double share = static_cast<double>(options.top) / static_cast<double>(experts);
   if (options.capacity) {  // only this part of the choices is admitted
     const auto choices = static_cast<double>(graph.size("seq") * options.top);
@@ -127,30 +125,41 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
   return {made_rows[0], made_rows[1], weighs};
 }
 
-int Builder::expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts) {
+int Builder::expert_linear(const std::string& name, int rows, Dim to, HfName hf) {
   Dims out = dims(rows);
-  out.back() = weight[1];
+  const Dim from = out.back();
+  out.back() = to;
   if (hf.name.empty()) hf.name = name + ".weight";
-  const int parameter_ =
-      parameter(name + ".weight", std::move(weight), normal_weights, std::move(hf));
-  Op linear = op(name, mw::expert_linear(), {use(rows), use(parameter_)});
-  linear.counts_rows = counts;
+  const int weight =
+      parameter(name + ".weight", {"experts", to, from}, normal_weights, std::move(hf));
+  Op linear = op(name, mw::expert_linear(), {use(rows), use(weight)});
+  // The first linear of routed rows counts the tokens of each expert.
+  const auto& ops = graph.ops();
+  const int producer = graph.value(rows).producer;
+  linear.counts_rows =
+      producer >= 0 && ops[static_cast<std::size_t>(producer)].kind() == "dispatch";
+  for (auto at = static_cast<std::size_t>(producer + 1); at < ops.size(); ++at) {
+    if (ops[at].counts_rows && ops[at].inputs[0].value == rows) linear.counts_rows = false;
+  }
   return append(std::move(linear), {{"", out}})[0];
+}
+
+int Builder::combine(const std::string& name, int rows, int places) {
+  std::vector<Use> inputs{use(rows), use(places)};
+  inputs[0].linear = true;
+  return append(op(name, mw::combine(graph.size("top")), std::move(inputs)),
+                {{"", {"batch", "seq", dims(rows).back()}}})[0];
 }
 
 int Builder::through_experts(const std::string& prefix, const Routed& routed, Dim width,
                              const ExpertNames& names) {
   const std::string name = prefix + ".experts";
   const Dim hidden = dims(routed.rows).back();
-  const int gate =
-      expert_linear(name + ".gate", routed.rows, {"experts", width, hidden}, names.gate, true);
-  const int up = expert_linear(name + ".up", routed.rows, {"experts", width, hidden}, names.up);
+  const int gate = expert_linear(name + ".gate", routed.rows, width, names.gate);
+  const int up = expert_linear(name + ".up", routed.rows, width, names.up);
   const int y = swiglu(name + ".swiglu", gate, up, routed.weights);
-  const int down = expert_linear(name + ".down", y, {"experts", hidden, width}, names.down);
-  std::vector<Use> inputs{use(down), use(routed.places)};
-  inputs[0].linear = true;
-  return append(op(prefix + ".combine", mw::combine(graph.size("top")), std::move(inputs)),
-                {{"", {"batch", "seq", hidden}}})[0];
+  const int down = expert_linear(name + ".down", y, hidden, names.down);
+  return combine(prefix + ".combine", down, routed.places);
 }
 
 }  // namespace mw

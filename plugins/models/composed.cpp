@@ -13,6 +13,7 @@
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 
+#include "composed.h"
 #include "meshwright/model.h"
 #include "meshwright/plugin.h"
 #include "ops/expression.h"
@@ -55,9 +56,9 @@ struct Part {
 };
 
 struct DimChoice {
-  std::int64_t size = 0;
+  std::int64_t size = 0;  // 0: as many as the tokens of a sequence
   bool even = false;
-  std::string like;
+  std::string like, from;
 };
 
 [[noreturn]] void refuse(const char* code, const std::string& key, const std::string& place,
@@ -85,9 +86,10 @@ class Composed final : public Model {
     return Options()
         .text("name", "what messages and reports call it")
         .fallback("model")
-        .table("dims",
-               "sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, "
-               "like = \"ffn\" } is cut as ffn is")
+        .table(
+            "dims",
+            "sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, "
+            "like = \"ffn\" } is cut as ffn is; { 64, even = true } is cut into equal parts alone")
         .integer("layers", "transformer layers; a graph may say them itself: m:layers(4)")
         .range(1, most_layers)
         .optional()
@@ -110,7 +112,7 @@ class Composed final : public Model {
         .fallback(false);
   }
 
-  explicit Composed(const Values& values) : values_(values) {
+  explicit Composed(const Values& values) : values_(values), of_kind_(values.has(model_kind_key)) {
     read_dims(values.at("dims"));
     check_functions();
     if (values.has("graph")) {
@@ -127,7 +129,7 @@ class Composed final : public Model {
     }
     if (values.has("embed")) embed_ = part("embed", 0);
     if (values.has("head")) head_ = part("head", 0);
-    check_dims_are_used(build(1, 1, 1));
+    if (!of_kind_) check_dims_are_used(build(1, 1, 1));
   }
 
   std::string name() const override { return values_.text("name"); }
@@ -166,21 +168,9 @@ class Composed final : public Model {
                "give yours another name");
       }
       if (!name.empty() && name[0] == '$') continue;
-      DimChoice dim;
-      const Json* size = &given;
-      if (given.is_object()) {
-        for (const auto& [inner, value] : given.items()) {
-          const bool known = inner == "like" ? value.is_string() : inner.starts_with('$');
-          if (!known) bad_dim(key, given);
-        }
-        if (!given.contains(unnamed_key)) bad_dim(key, given);
-        size = &given.at(unnamed_key);
-        if (given.contains("like")) dim.like = given.at("like").get<std::string>();
-      }
-      const auto whole = whole_number(*size);
-      if (!whole || *whole < 1 || *whole > INT32_MAX) bad_dim(key, given);
-      dim.size = *whole;
-      dims_[name] = dim;
+      dims_[name] = read_dim(key, given);
+      dims_[name].from = of_kind_ ? name : key;
+      if (given.is_object()) dims_[name].from = given.value("$from", dims_[name].from);
     }
     for (const char* needed : {"hidden", "vocab"}) {
       if (dims_.count(needed) > 0) continue;
@@ -202,24 +192,48 @@ class Composed final : public Model {
                fmt::format("{} is to be like {}, and there is no such dim", of, dims_.at(of).like),
                did_you_mean(dims_.at(of).like, names()));
       }
-      if (even_dims.count(of) > 0) dim.even = true;
+      dim.even = dim.even || even_dims.count(of) > 0;
       // the last of a chain of likes: strategies' rules follow one link
       if (of != name) dim.like = of;
     }
     declared_ = names();
-    const auto fill = [&](const char* name, std::int64_t size) {
-      if (dims_.count(name) == 0) dims_[name] = {size, true, ""};
+    const auto fill = [&](const char* name, std::int64_t size, const char* from) {
+      if (dims_.count(name) == 0) dims_[name] = {size, true, "", from};
     };
     const std::int64_t hidden = dims_.at("hidden").size;
-    fill("heads", 1);
+    fill("heads", 1, "heads");
     const std::int64_t heads = dims_.at("heads").size;
-    fill("kv_heads", heads);
-    if (hidden % heads == 0) fill("head_dim", hidden / heads);
+    fill("kv_heads", heads, "heads");
+    if (hidden % heads == 0) fill("head_dim", hidden / heads, "hidden / heads");
+  }
+
+  DimChoice read_dim(const std::string& key, const Json& given) const {
+    DimChoice dim;
+    const Json* size = &given;
+    if (given.is_object()) {
+      for (const auto& [inner, value] : given.items()) {
+        const bool known = inner == "like"   ? value.is_string()
+                           : inner == "even" ? value.is_boolean()
+                                             : inner.starts_with('$');
+        if (!known) bad_dim(key, given);
+      }
+      if (!given.contains(unnamed_key)) bad_dim(key, given);
+      size = &given.at(unnamed_key);
+      dim.like = given.value("like", "");
+      dim.even = given.value("even", false);
+    }
+    if (of_kind_ && *size == Json("sequence")) return dim;
+    const auto whole = whole_number(*size);
+    if (!whole || *whole < 1 || *whole > INT32_MAX) bad_dim(key, given);
+    dim.size = *whole;
+    return dim;
   }
 
   [[noreturn]] static void bad_dim(const std::string& key, const Json& given) {
-    refuse("option.type", key, "", fmt::format("got {}", describe(given)),
-           "a dim is a whole number from 1 on, or one like another: { 64, like = \"ffn\" }");
+    refuse(
+        "option.type", key, "", fmt::format("got {}", describe(given)),
+        "a dim is a whole number from 1 on, or one like another: { 64, like = \"ffn\" }, or one of "
+        "equal parts: { 64, even = true }");
   }
 
   std::vector<std::string> names() const {
@@ -384,20 +398,15 @@ class Composed final : public Model {
   std::shared_ptr<const BlockOp> make_op(const Recorded& one, const Json& given,
                                          const std::string& key) const {
     try {
-      const Registration& registration = values_.catalog().find(Kind::op, one.kind, key);
-      Problems found;
-      Values values = registration.options().read(given, one.kind, found);
-      found.throw_if_any();
-      values.set_reach(values_.reach());
-      return call_plugin(
-          PluginPlace{one.kind, ""}, "was made",
-          [&] { return make<BlockOp>(registration, values); }, Stage::options);
+      return make_block_op(one.kind, given, values_.reach(), key);
     } catch (const Error& error) {
       throw at_place(error, key, one.place);
     }
   }
 
-  static Error at_place(const Error& error, const std::string& key, const std::string& place) {
+  // The error of an op at its line of the script. A kind's errors stay those of its options.
+  Error at_place(const Error& error, const std::string& key, const std::string& place) const {
+    if (of_kind_) return error;
     std::vector<Problem> problems = error.problems();
     for (Problem& problem : problems) {
       problem.key = key;
@@ -409,11 +418,8 @@ class Composed final : public Model {
   void compose(Builder& b, const Builder* first) const {
     b.graph.layers = layers_;
     for (const auto& [name, dim] : dims_) {
-      const bool own = std::find(declared_.begin(), declared_.end(), name) != declared_.end();
-      b.dim(name, dim.size, dim.even, dim.like.empty() ? Dim() : Dim(dim.like),
-            own                  ? "dims." + name
-            : name == "head_dim" ? "hidden / heads"
-                                 : "heads");
+      b.dim(name, dim.size > 0 ? dim.size : b.graph.size("seq"), dim.even,
+            dim.like.empty() ? Dim() : Dim(dim.like), dim.from);
     }
     if (graph_) return compose_graph(b, first);
     int x = b.embed();
@@ -435,7 +441,7 @@ class Composed final : public Model {
              "return logits:cross_entropy(m.labels)");
     }
     b.graph.loss = losses.front();
-    b.graph.other_losses.assign(losses.begin() + 1, losses.end());
+    b.graph.other_losses.insert(b.graph.other_losses.end(), losses.begin() + 1, losses.end());
   }
 
   int play_block(Builder& b, const Part& part, int x) const {
@@ -500,8 +506,8 @@ class Composed final : public Model {
   }
 
   // Appends an op, or leaves an expression to the one that reads it.
-  static std::vector<Played> played(Builder& b, const Part& part, const Recorded& one,
-                                    const std::string& name, const std::vector<Played*>& inputs) {
+  std::vector<Played> played(Builder& b, const Part& part, const Recorded& one,
+                             const std::string& name, const std::vector<Played*>& inputs) const {
     const bool joins = std::any_of(inputs.begin(), inputs.end(),
                                    [](const Played* input) { return input->value < 0; });
     if (one.expression == "a + b" || one.expression == "a - b") check_sum(b, part, one, inputs);
@@ -550,8 +556,7 @@ class Composed final : public Model {
 
   // The node of `whole` for one of its inputs: that input's expression, if it is of the same dims,
   // or an operand.
-  static int argument(Builder& b, const Part& part, Played& input, const Dims& dims,
-                      Played& whole) {
+  int argument(Builder& b, const Part& part, Played& input, const Dims& dims, Played& whole) const {
     constexpr std::size_t most = 26;  // operands have letters
     constexpr double largest = 64;    // nodes of a joined expression
     const auto operand = [&](int value) {
@@ -572,7 +577,7 @@ class Composed final : public Model {
     return whole.f.copy(input.f, input.root, operands);
   }
 
-  static void append_map(Builder& b, const Part& part, Played& expression) {
+  void append_map(Builder& b, const Part& part, Played& expression) const {
     try {
       expression.value =
           b.map(expression.name, expression.f.text(expression.root), expression.operands);
@@ -582,8 +587,8 @@ class Composed final : public Model {
     expression.operands.clear();
   }
 
-  static std::vector<int> append(Builder& b, const Part& part, const Recorded& one,
-                                 const std::string& name, const std::vector<int>& inputs) {
+  std::vector<int> append(Builder& b, const Part& part, const Recorded& one,
+                          const std::string& name, const std::vector<int>& inputs) const {
     try {
       const PluginPlace speaker{one.kind, ""};
       auto outputs = call_plugin(
@@ -631,6 +636,7 @@ class Composed final : public Model {
   }
 
   const Values values_;
+  const bool of_kind_;  // whether it is the graph of a kind of model, and not a script's own
   std::map<std::string, DimChoice> dims_;
   std::vector<std::string> declared_;  // the dims that the script gives
   int layers_ = 0;
@@ -640,6 +646,42 @@ class Composed final : public Model {
 };
 
 }  // namespace
+
+std::shared_ptr<const BlockOp> make_block_op(const std::string& name, const Json& options,
+                                             const std::shared_ptr<const ScriptReach>& reach,
+                                             const std::string& key) {
+  Values values;
+  values.set_reach(reach);
+  const Registration& registration = values.catalog().find(Kind::op, name, key);
+  Problems found;
+  values = registration.options().read(options, name, found);
+  found.throw_if_any();
+  values.set_reach(reach);
+  return call_plugin(
+      PluginPlace{name, ""}, "was made", [&] { return make<BlockOp>(registration, values); },
+      Stage::options);
+}
+
+int check_call(const std::string& name, std::int64_t given, const Json& options,
+               const std::shared_ptr<const ScriptReach>& reach) {
+  const auto op = make_block_op(name, options, reach);
+  std::vector<std::string> takes;
+  const int outputs = call_plugin(
+      PluginPlace{name, ""}, "was made",
+      [&] {
+        takes = op->inputs();
+        return op->outputs();
+      },
+      Stage::options);
+  if (std::ssize(takes) == given) return outputs;
+  throw Error(Stage::script, "script.argument", "",
+              fmt::format("{} takes {}; got {}", name, join(takes), plural(given, "value")),
+              reach->catalog->find(Kind::op, name).doc);
+}
+
+std::unique_ptr<Model> composed_model(const Values& values) {
+  return std::make_unique<Composed>(values);
+}
 
 MESHWRIGHT_BUILT_IN(model<Composed>(
     "model", "A model of one's own: a block as a function of a value over named dims"));

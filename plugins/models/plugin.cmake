@@ -28,4 +28,4 @@ target_sources(meshwright_models PRIVATE "${source}")
 add_library(Torch::gomp SHARED IMPORTED)
 set_target_properties(Torch::gomp PROPERTIES
   IMPORTED_LOCATION "${torch_root}/lib/libgomp.so.1" IMPORTED_SONAME libgomp.so.1)
-set(MESHWRIGHT_PLUGIN_LINK Torch::gomp)
+set(MESHWRIGHT_PLUGIN_LINK Torch::gomp meshwright_luajson)

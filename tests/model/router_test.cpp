@@ -131,7 +131,7 @@ TEST_CASE("balance: Switch's loss of each sequence, and of parts of sequences", 
   }
   CHECK(error(sum, whole) < 1e-12);
 
-  // moe.cpp's factor; the step has 4 microbatches.
+  // The factor of a router's balancing loss; the step has 4 microbatches.
   const double alpha = 0.01, sequences = 4 * batch;
   const double factor = alpha * experts / (top * seq * seq) / sequences;
   check_op(loss_case(0.3, whole), [&](const Tensors& in) {

@@ -392,32 +392,12 @@ int core_is_file(lua_State* lua) {
 int core_op(lua_State* lua) {
   const std::string name = luaL_checkstring(lua, 1);
   State& state = State::of(lua);
-  const Registration& registration = state.host.plugins().find(Kind::op, name);
-  Problems problems;
-  Values values = registration.options().read(to_json(lua, 3, name), name, problems);
-  problems.throw_if_any();
   const auto call = [&state](std::int64_t number, const std::vector<Json>& arguments) {
     return call_function(state, number, arguments);
   };
-  values.set_reach(
-      std::make_shared<ScriptReach>(ScriptReach{call, {".", state.folder}, &state.host.plugins()}));
-  std::vector<std::string> takes;
-  const int outputs = call_plugin(
-      PluginPlace{name, ""}, "was made",
-      [&] {
-        const auto made = make<BlockOp>(registration, values);
-        takes = made->inputs();
-        return made->outputs();
-      },
-      Stage::options);
-  const auto given = static_cast<std::size_t>(luaL_checkinteger(lua, 2));
-  if (given != takes.size()) {
-    throw Error(Stage::script, "script.argument", "",
-                fmt::format("{} takes {}; got {}", name, join(takes),
-                            plural(luaL_checkinteger(lua, 2), "value")),
-                registration.doc);
-  }
-  lua_pushinteger(lua, outputs);
+  const auto reach =
+      std::make_shared<ScriptReach>(ScriptReach{call, {".", state.folder}, &state.host.plugins()});
+  lua_pushinteger(lua, check_call(name, luaL_checkinteger(lua, 2), to_json(lua, 3, name), reach));
   return 1;
 }
 

@@ -32,6 +32,16 @@ class BlockOp : public Registered {
                                   const std::vector<int>& inputs) const = 0;
 };
 
+// Makes the op that a call names, of the options of the call. `key`: of errors. Throws Error
+// (options).
+std::shared_ptr<const BlockOp> make_block_op(const std::string& name, const Json& options,
+                                             const std::shared_ptr<const ScriptReach>& reach,
+                                             const std::string& key = "");
+// Checks a call of an op with `given` values, and returns how many values it makes. Throws as
+// make_block_op(), and Error (script, "script.argument") if the op takes another number of values.
+int check_call(const std::string& name, std::int64_t given, const Json& options,
+               const std::shared_ptr<const ScriptReach>& reach);
+
 template <>
 struct KindOf<BlockOp> {
   static constexpr Kind kind = Kind::op;

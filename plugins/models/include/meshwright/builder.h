@@ -112,7 +112,8 @@ class Builder {
   // order. The output has x's other dims, then the weight's. `bias` -1: none.
   int linear(const std::string& name, int x, int weight, int bias = -1);
   // A linear from x (…, from…) to (…, to…), with a new weight (to…, from…). `from` empty: all dims
-  // of x but batch and seq. `bias`: with one, of zeros at first.
+  // of x but batch and seq. `bias`: with one, of zeros at first, named beside the weight in a
+  // checkpoint.
   int linear_to(const std::string& name, int x, Dims to, Dims from = {}, bool bias = false,
                 Init init = normal_weights, const HfName& hf = {});
   // RMSNorm over the last dim. `plus` is added to the weight, whose values are then zeros at first.
@@ -160,15 +161,17 @@ class Builder {
   struct Routed {
     int rows = -1, places = -1, weights = -1;
   };
-  // Adds the dims experts, scores, top, load and `width`.
-  void expert_dims(std::int64_t experts, const ExpertOptions& options, Dim width,
-                   std::int64_t size);
+  // Adds the dims experts, scores, top and load.
+  void expert_dims(std::int64_t experts, const ExpertOptions& options);
   // Adds the router, its losses, and the dispatch of tokens to the experts that they chose; x
   // (batch, seq, hidden).
   Routed route(const std::string& prefix, int x, const ExpertOptions& options,
                const ExpertNames& names = {});
-  // Adds gate, up, SwiGLU and down of each expert, and the sum of each token's results (batch, seq,
-  // hidden).
+  // A linear of each expert's rows (experts, batch, seq, from) to (experts, batch, seq, `to`).
+  int expert_linear(const std::string& name, int rows, Dim to, HfName hf = {});
+  // The sum of each token's rows: (batch, seq, hidden).
+  int combine(const std::string& name, int rows, int places);
+  // Adds gate, up, SwiGLU and down of each expert, and combine().
   int through_experts(const std::string& prefix, const Routed& routed, Dim width,
                       const ExpertNames& names = {});
 
@@ -202,7 +205,6 @@ class Builder {
                                      const RouterOptions& options);
   int admit(const std::string& name, int picks, std::int64_t capacity);
   void balance(const std::string& prefix, int logits, int picks, const ExpertOptions& options);
-  int expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts = false);
   std::int64_t room(const ExpertOptions& options) const;
   // Throws Error (options, "model.twice") if the name is taken. `what`: "an op" or "a parameter".
   void claim_name(const std::string& name, const char* what);

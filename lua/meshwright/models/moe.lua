@@ -1,0 +1,137 @@
+-- Decoders with experts: Mixtral [Jiang et al. 2024], and DeepSeek's fine-grained and shared
+-- experts, leading dense layers, balance by a bias [Dai et al. 2024; DeepSeek-AI 2024] and latent
+-- attention. Tokens' choices and all losses are defined for each token or sequence, so that neither
+-- microbatches nor the mix of strategies change them.
+local decoder = require "meshwright.decoder"
+local hf = require "meshwright.hf"
+local latent = require "meshwright.latent"
+
+local moe = { options = decoder.options {} }
+decoder.more(moe.options, latent.options)
+decoder.more(moe.options, {
+  { "experts", "integer", "experts of a layer", range = { 1, 65536 } },
+  { "top_k", "integer", "experts that a token chooses", range = { 1, 65536 } },
+  { "expert_ffn", "integer", "width of an expert; default ffn", at_least = 1, optional = true,
+    usual = function(v) return v.expert_ffn == v.ffn end },
+  { "shared_experts", "integer", "experts that every token goes through, as one of their width", at_least = 0, fallback = 0 },
+  { "dense_layers", "integer", "leading layers without experts, of width ffn", at_least = 0, fallback = 0 },
+  { "capacity", "number", "an expert takes at most so many times its even share of a sequence's choices, earlier positions "
+    .. "first; left out: all (dropless)", range = { 1e-3, 1e6 }, optional = true },
+  { "balance", "choice", "how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice "
+    .. "that moves against the load of each step; not at all", choices = { "aux", "bias", "none" }, fallback = "aux" },
+  { "aux_weight", "number", "factor of the balancing loss", at_least = 0, fallback = 0.01 },
+  { "bias_rate", "number", "change of a bias in a step", at_least = 0, fallback = 0.001 },
+  { "z_weight", "number", "factor of a loss that keeps router logits small", at_least = 0, fallback = 0.0 },
+  { "score", "choice", "a token's affinity to the experts, from logits", choices = { "softmax", "sigmoid" }, fallback = "softmax" },
+  { "normalise", "boolean", "the weights of a token's experts sum to one (times scale)", fallback = true },
+  { "scale", "number", "factor of the experts' weights", fallback = 1.0 },
+})
+
+function moe.check(o, refuse)
+  if o.kv_lora_rank then latent.check(o, refuse) else latent.check_absent(o, refuse); decoder.check(o, refuse) end
+  if o.top_k > o.experts then
+    refuse("option.range", "top_k", ("a token cannot choose %d of %d experts"):format(o.top_k, o.experts),
+      ("top_k = %d at most"):format(o.experts))
+  end
+  if o.dense_layers >= o.layers then
+    refuse("option.range", "dense_layers", ("%d of %d layers are dense: none has experts"):format(o.dense_layers, o.layers),
+      ("dense_layers = %d at most, or mw.llama"):format(o.layers - 1))
+  end
+end
+
+function moe.dims(o)
+  local dims, width = decoder.dims(o), o.expert_ffn or o.ffn
+  dims.experts = o.experts
+  dims.expert_ffn = { width, ["$from"] = "width of an expert" }
+  if o.shared_experts > 0 then
+    dims.shared_ffn = { o.shared_experts * width, ["$from"] = "shared_experts x width of an expert" }
+  end
+  if o.kv_lora_rank then latent.dims(o, dims) end
+  return dims
+end
+
+-- Whether it has what only DeepSeek's models have.
+local function is_deepseek(o) return o.shared_experts > 0 or o.dense_layers > 0 or o.score == "sigmoid" end
+
+-- The feed-forward part of a layer with experts: x plus what the experts make of h.
+local function experts(x, h, o)
+  local deepseek = is_deepseek(o)
+  local block = "model.layers.{}." .. (deepseek and "mlp" or "block_sparse_moe")
+  local function linear(rows, to, name, theirs)
+    return rows:expert_linear { to, name = "experts." .. name, hf = ("%s.experts.{}.%s.weight"):format(block, theirs) }
+  end
+  local rows, places, weights = h:route { o.top_k, name = "router", capacity = o.capacity, balance = o.balance,
+    aux_weight = o.aux_weight, bias_rate = o.bias_rate, z_weight = o.z_weight, score = o.score, normalise = o.normalise,
+    scale = o.scale, hf = block .. ".gate.weight", hf_bias = block .. ".gate.e_score_correction_bias" }
+  -- Between dispatch and experts, so that shared experts compute while tokens are on their way.
+  local beside = o.shared_experts > 0 and decoder.mlp(h, decoder.swiglu, "shared", "mlp.shared_experts", "shared_ffn")
+  local gate = linear(rows, "expert_ffn", "gate", deepseek and "gate_proj" or "w1")
+  local up = linear(rows, "expert_ffn", "up", deepseek and "up_proj" or "w3")
+  local made = gate:swiglu(up, weights, { weighed = true, name = "experts.swiglu" })
+  made = linear(made, "hidden", "down", deepseek and "down_proj" or "w2"):combine(places, { name = "combine" })
+  x = decoder.add(x, made, "mlp")
+  return beside and decoder.add(x, beside, "shared") or x
+end
+
+function moe.graph(m, o)
+  local attention = o.kv_lora_rank and latent.attention or decoder.attention
+  local x, w = decoder.embed(m)
+  for layer in m:layers(o.layers) do
+    x = decoder.add(x, attention(decoder.norm(x, o, "attention_norm", "input_layernorm"), o), "attention")
+    local h = decoder.norm(x, o, "mlp_norm", "post_attention_layernorm")
+    if layer < o.dense_layers then
+      x = decoder.add(x, decoder.mlp(h, decoder.swiglu), "mlp")
+    else
+      x = experts(x, h, o)
+    end
+  end
+  return decoder.loss(m, decoder.logits(m, x, o, w))
+end
+
+function moe.hf(o, sequence)
+  local key, config, latents = hf.key, hf.decoder(o, sequence), o.kv_lora_rank ~= nil
+  local function lacks(it, why, ...)
+    if it and not config.none then config.none = why:format(...) end
+  end
+  local width, width_option = o.expert_ffn or o.ffn, o.expert_ffn and "expert_ffn" or "ffn"
+  if latents then config.none = latent.hf(o, config) end
+  hf.add(config, key("num_experts_per_tok", o.top_k, "top_k"))
+  if not is_deepseek(o) then
+    config.types, config.architecture, config.lacks_optional = { "mixtral" }, "MixtralForCausalLM", true
+    hf.add(config, key({ "num_local_experts", "num_experts" }, o.experts, "experts", 8),
+      key("intermediate_size", width, width_option))
+    -- In transformers, the balancing loss is the mean over layers of a sum over a token's choices.
+    config.more.router_aux_loss_coef = o.balance == "aux" and o.aux_weight * o.layers / o.top_k or 0.0
+    lacks(latents, "Mixtral has no latent attention (kv_lora_rank)")
+    lacks(not o.normalise, "Mixtral's weights of experts sum to one (normalise = false here)")
+    lacks(o.scale ~= 1, "Mixtral has no scale of experts (%g here)", o.scale)
+    lacks(o.balance == "bias", 'Mixtral chooses without a bias (balance = "bias" here)')
+    return config
+  end
+  hf.add(config, key("intermediate_size", o.ffn, "ffn"), key("moe_intermediate_size", width, width_option),
+    key({ "n_routed_experts", "num_local_experts" }, o.experts, "experts"),
+    key("n_shared_experts", o.shared_experts, "shared_experts"), key("first_k_dense_replace", o.dense_layers, "dense_layers"),
+    key("routed_scaling_factor", o.scale, "scale", 1.0))
+  config.more.num_nextn_predict_layers = 0
+  lacks(o.shared_experts == 0, "its models of this kind have shared experts")
+  lacks(o.window, "its models with shared experts have no window")
+  if o.score == "sigmoid" then
+    -- There is no choice within groups of experts here; one group means that there are none.
+    hf.add(config, key("norm_topk_prob", o.normalise, "normalise", true), key("n_group", 1), key("topk_group", 1))
+    config.types = { latents and "deepseek_v3" or "glm4_moe" }
+    config.architecture = latents and "DeepseekV3ForCausalLM" or "Glm4MoeForCausalLM"
+    if not latents then
+      hf.add(config, key({ "rope_parameters.partial_rotary_factor", "partial_rotary_factor" }, 1.0, nil, 0.5),
+        key("use_qk_norm", false, nil, false))
+    end
+    return config
+  end
+  config.types, config.architecture, config.lacks_optional = { "deepseek_v2" }, "DeepseekV2ForCausalLM", true
+  hf.add(config, key("topk_method", "greedy", nil, "greedy"))
+  lacks(not latents, "experts by softmax beside shared ones or dense layers come with latent attention there (kv_lora_rank)")
+  lacks(o.normalise, "its weights of such experts do not sum to one (normalise = false)")
+  lacks(o.balance == "bias", 'it chooses such experts without a bias (balance = "bias" here)')
+  return config
+end
+
+return moe

@@ -1,0 +1,18 @@
+// The model that plays a graph which Lua has recorded.
+#pragma once
+
+#include <memory>
+
+#include "meshwright/model.h"
+
+namespace mw {
+
+// A key of the values of a composed model that makes it the graph of a kind of model
+// (lua_model.cpp): its errors keep the keys that ops give them, a dim may be as large as a sequence
+// is long ("sequence"), and not every dim has to be used.
+inline constexpr const char* model_kind_key = "$kind";
+
+// Makes the model of mw.model of values that options of the kind "model" have read.
+std::unique_ptr<Model> composed_model(const Values& values);
+
+}  // namespace mw

@@ -1,0 +1,219 @@
+// The kinds of models that Lua files describe, lua/meshwright/models/NAME.lua: their options, their
+// graph and their names in Hugging Face's configuration. A state of Lua that belongs to no script
+// reads them, once, when a model of the kind is asked for.
+#include <fmt/format.h>
+
+#include <lua.hpp>
+#include <mutex>
+#include <utility>
+
+#include "composed.h"
+#include "luajson/luajson.h"
+#include "meshwright/block_op.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/hf_config.h"
+#include "meshwright/plugin.h"
+
+namespace mw {
+namespace {
+
+class ModelFiles {
+ public:
+  static ModelFiles& get() {
+    static auto* const files = new ModelFiles();  // no order of destruction among statics
+    return *files;
+  }
+
+  // Returns what the function `what` of lua/meshwright/kinds.lua does for a kind. `reach`: where it
+  // finds the ops that a graph calls. Errors of the files' ops are thrown as they are.
+  Json call(const char* what, const std::string& kind, const std::vector<Json>& arguments,
+            const std::shared_ptr<const ScriptReach>& reach = nullptr) {
+    const std::lock_guard lock(mutex_);
+    reach_ = reach;
+    error_.reset();
+    lua_settop(lua_, 1);  // what kinds.lua returned
+    lua_pushvalue(lua_, 1);
+    lua_pushstring(lua_, what);
+    lua_pushstring(lua_, kind.c_str());
+    for (const Json& argument : arguments) push_as_lua(lua_, argument);
+    if (lua_pcall(lua_, static_cast<int>(arguments.size()) + 2, 1, 0) != LUA_OK) fail();
+    return json_from_lua(lua_, -1, kind);
+  }
+
+ private:
+  using Function = int(ModelFiles&, lua_State*);
+
+  ModelFiles() : lua_(luaL_newstate()) {
+    if (lua_ == nullptr) throw std::bad_alloc();
+    *static_cast<ModelFiles**>(lua_getextraspace(lua_)) = this;
+    luaL_openlibs(lua_);
+    lua_getglobal(lua_, "package");
+    lua_pushstring(lua_, (share_folder() / "lua" / "?.lua").c_str());
+    lua_setfield(lua_, -2, "path");
+    lua_getfield(lua_, -1, "preload");
+    lua_pushcfunction(lua_, open_core);
+    lua_setfield(lua_, -2, "meshwright.core");
+    lua_getglobal(lua_, "require");
+    lua_pushstring(lua_, "meshwright.kinds");
+    if (lua_pcall(lua_, 1, 1, 0) != LUA_OK) fail();
+    lua_replace(lua_, 1);
+  }
+
+  [[noreturn]] void fail() {
+    if (error_) throw Error(*error_);
+    throw Error(Stage::environment, "kit.templates", "",
+                fmt::format("cannot read the models of {}: {}", (share_folder() / "lua").string(),
+                            lua_tostring(lua_, -1)),
+                "build or install again");
+  }
+
+  // What the recorder of graphs (lua/meshwright/model.lua) needs of the program.
+  static int open_core(lua_State* lua) {
+    static const luaL_Reg functions[] = {
+        {"op", guarded<op>}, {"refuse", guarded<refuse>}, {"place", guarded<place>}, {}};
+    luaL_newlib(lua, functions);
+    return 1;
+  }
+
+  // Keeps an Error that a function throws, and ends the call of Lua.
+  template <Function function>
+  static int guarded(lua_State* lua) {
+    ModelFiles& files = **static_cast<ModelFiles**>(lua_getextraspace(lua));
+    try {
+      return function(files, lua);
+    } catch (const Error& error) {
+      files.error_ = error;
+    }
+    return luaL_error(lua, "%s", files.error_->what());
+  }
+
+  static int op(ModelFiles& files, lua_State* lua) {
+    const std::string name = luaL_checkstring(lua, 1);
+    const lua_Integer given = luaL_checkinteger(lua, 2);
+    lua_pushinteger(lua, check_call(name, given, json_from_lua(lua, 3, name), files.reach_));
+    return 1;
+  }
+  static int refuse(ModelFiles&, lua_State* lua) {
+    throw Error(Stage::options, "script.argument", "", luaL_checkstring(lua, 1),
+                luaL_optstring(lua, 2, ""));
+  }
+  static int place(ModelFiles&, lua_State*) { return 0; }
+
+  lua_State* lua_;
+  std::mutex mutex_;
+  std::shared_ptr<const ScriptReach> reach_;
+  std::optional<Error> error_;
+};
+
+// An option as a file declares it: { name = "layers", type = "integer", doc = …, range = … }.
+void add_option(Options& options, const std::string& kind, const Json& one) {
+  const std::string name = one.at("name"), type = one.at("type"), doc = one.at("doc");
+  if (type == "integer") options.integer(name, doc);
+  if (type == "number") options.number(name, doc);
+  if (type == "boolean") options.boolean(name, doc);
+  if (type == "choice") options.choice(name, one.at("choices"), doc);
+  if (one.contains("range")) options.range(one.at("range")[0], one.at("range")[1]);
+  if (one.contains("at_least")) options.at_least(one.at("at_least"));
+  if (one.contains("unit")) options.unit(one.at("unit"));
+  if (one.contains("fallback")) options.fallback(one.at("fallback"));
+  if (one.value("optional", false)) options.optional();
+  if (one.value("usual", false)) {
+    options.usual([kind, name](const Json& values) {
+      return ModelFiles::get().call("usual", kind, {name, values}) == Json(true);
+    });
+  }
+}
+
+// What Lua has in place of null, which a table of Lua cannot hold.
+Json with_nulls(const Json& value) {
+  if (value == Json{{"null", true}}) return nullptr;
+  return value;
+}
+
+HfKey read_key(const Json& given) {
+  HfKey key;
+  for (const Json& name : given.at("names")) key.names.push_back(name);
+  key.value = with_nulls(given.value("value", Json()));
+  key.option = given.value("option", "");
+  key.absent = with_nulls(given.value("absent", Json()));
+  const Json alike = given.value("alike", Json::array());
+  for (const Json& one : alike) key.alike.push_back(with_nulls(one));
+  return key;
+}
+
+class LuaModel : public Model, public HfModel {
+ public:
+  LuaModel(const char* kind, const Values& values) : kind_(kind), values_(values) {
+    Problems problems;
+    for (const Json& one : call("check", {values.json()}))
+      problems.add(Stage::options, one.at("code"), one.at("key"), one.at("message"),
+                   one.at("hint"));
+    problems.throw_if_any();
+    Json graph = call("describe", {values.json()});
+    graph["name"] = kind;
+    graph["tied"] = false;
+    graph[model_kind_key] = true;
+    Values read(std::move(graph));
+    read.set_reach(values.reach());
+    graph_ = composed_model(read);
+  }
+
+  std::int64_t vocab() const override { return graph_->vocab(); }
+  bool batch_is_a_size() const override { return true; }
+  Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
+    return graph_->build(batch, sequence, tokens);
+  }
+
+  HfConfig hf_config(std::int64_t sequence) const override {
+    const Json given = call("hf", {values_.json(), sequence});
+    HfConfig config;
+    config.types = given.at("types").get<std::vector<std::string>>();
+    config.architecture = given.at("architecture");
+    for (const Json& key : given.at("keys")) config.keys.push_back(read_key(key));
+    config.absent = given.value("absent", Json::object());
+    const Json more = given.value("more", Json::object());
+    for (const auto& [name, value] : more.items()) config.more[name] = with_nulls(value);
+    config.prefix = given.value("prefix", "");
+    config.lacks_optional = given.value("lacks_optional", false);
+    config.none = given.value("none", "");
+    return config;
+  }
+
+ private:
+  Json call(const char* what, const std::vector<Json>& arguments) const {
+    return ModelFiles::get().call(what, kind_, arguments, values_.reach());
+  }
+
+  const char* kind_;
+  const Values values_;
+  std::unique_ptr<Model> graph_;
+};
+
+template <const char* kind>
+class KindOfModel final : public LuaModel {
+ public:
+  static Options options() {
+    Options options;
+    for (const Json& one : ModelFiles::get().call("options", kind, {}))
+      add_option(options, kind, one);
+    return options;
+  }
+  explicit KindOfModel(const Values& values) : LuaModel(kind, values) {}
+};
+
+constexpr char gemma2[] = "gemma2", gemma3[] = "gemma3", gpt[] = "gpt", llama[] = "llama",
+               moe[] = "moe", olmo2[] = "olmo2", qwen3[] = "qwen3";
+
+}  // namespace
+
+MESHWRIGHT_BUILT_IN(
+    model<KindOfModel<llama>>(llama, "Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias"),
+    model<KindOfModel<gpt>>(gpt, "GPT-2 decoder: LayerNorm, learned positions, GELU, biases"),
+    model<KindOfModel<moe>>(
+        moe, "Llama decoder with experts: top-k router, shared experts, dense leading layers"),
+    model<KindOfModel<gemma2>>(gemma2, "Gemma 2: every second layer sees a window; soft caps"),
+    model<KindOfModel<gemma3>>(gemma3, "Gemma 3 (text): five layers of six see a window"),
+    model<KindOfModel<qwen3>>(qwen3, "Qwen3 decoder: queries and keys are normed"),
+    model<KindOfModel<olmo2>>(olmo2, "OLMo 2 decoder: norms after each block, not before"));
+
+}  // namespace mw
