@@ -149,12 +149,8 @@ struct StageTensors {
 std::vector<StageTensors> stages_of(const Plan& plan, const Machine& machine, std::int64_t limit) {
   std::vector<StageTensors> stages;
   for (const Program& program : plan.programs) {
-    std::int64_t most = 0;
-    for (const RankClass& kind : rank_classes(program)) {
-      const RankView rank(program, kind.at, 0, machine.scratch());
-      most = std::max(most, forecast_memory(rank).peak + plan.request.kept_by_libraries);
-    }
-    if (most <= limit) continue;  // all ranks fit: nothing needs to go to host memory
+    if (highest_peak({&program, 1}, machine.scratch()) + plan.request.kept_by_libraries <= limit)
+      continue;  // all ranks fit: nothing needs to go to host memory
     for (const Segment& segment : program.segments) {
       if (segment.kind != SegmentKind::forward || segment.copy_of >= 0) continue;
       const KeptTensors tensors(program, segment, machine, plan.request.threads);
@@ -205,13 +201,13 @@ std::string nothing_sent(std::int64_t limit, bool all_fit) {
   return fmt::format(
              "offload: nothing goes to host memory, {} {}",
              all_fit ? "as no rank holds more without it than" : "as no plan with it that fits",
-             format_bytes(static_cast<double>(limit))) +
+             memory_text(limit)) +
          (all_fit ? "" : " is faster");
 }
 
 }  // namespace
 
-std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, RecomputeFitter fit,
+std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, const PlanMaker& fit,
                                              const Machine* machine, Problems& problems) {
   if (request.offload.kind != OffloadPolicy::Kind::none) {
     problems.add(Stage::plan, "option.conflict", "offload",
@@ -248,8 +244,7 @@ std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, Recompu
       with.offload.set.tensors = names;
       with.offload.set.prefetch = 1;
       with.notes.push_back(fmt::format("offload, to fit {} with the fewest seconds: {}",
-                                       format_bytes(static_cast<double>(request.recompute.fit)),
-                                       text_of(names)));
+                                       memory_text(request.recompute.fit), text_of(names)));
     }
     Problems none;
     const auto made = fit(with, none);

@@ -5,15 +5,10 @@
 
 #include <algorithm>
 
-#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/plan.h"
 
 namespace mw {
 namespace {
-
-std::string bytes_text(std::int64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
 
 constexpr std::int64_t most_parts = 1 << 20;
 
@@ -47,8 +42,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
   auto last = make_plan(tried, of_one);
   if (last == nullptr) {  // perhaps microbatches of 1 are too many
     tried.microbatch = 0;
-    Problems none;
-    last = make_plan(tried, none);
+    last = plan_if_possible(tried);
   }
   if (last == nullptr) {
     problems.add(of_one);
@@ -56,45 +50,37 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
   }
   const std::int64_t own = request.batch / last->batch_ways;
   tried.microbatch = 0;
-  std::shared_ptr<const Plan> found;
-  std::int64_t least = 0, least_size = 0, left_out = 0;
-  double work = 0;
+  Variants variants{limit, last->work};
+  std::int64_t left_out = 0;
   // Sizes are tried one after the other, not by bisection: a pipeline may hold more with smaller
-  // microbatches, as more are under way.
+  // microbatches, as more are under way. Sizes that another limit (a schedule's, recompute's)
+  // refuses do not fit either.
   for (std::int64_t size : even_sizes(own, 1)) {
-    if (work > most_search || own / size > most_parts) {
+    if (variants.found) break;
+    if (variants.too_long() || own / size > most_parts) {
       left_out = size;
       break;
     }
     tried.sizes = even_parts(own, size);
-    // Sizes that another limit (a schedule's, recompute's) refuses do not fit either.
-    Problems none;
-    const auto plan = make_plan(tried, none);
-    work += plan == nullptr ? last->work : plan->work;
-    if (plan == nullptr) continue;
-    const std::int64_t held = highest_peak(*plan);
-    if (held <= limit) {
-      found = plan;
-      break;
-    }
-    if (least == 0 || held < least) {
-      least = held;
-      least_size = size;
-    }
+    if (auto plan = variants.plan(tried))
+      variants.keep({{plan, {}}, plan->request, {}, highest_peak(*plan)});
   }
-  if (found == nullptr && left_out > 0) {
+  const auto& found = variants.found;
+  if (!found && left_out > 0) {
     problems.add(Stage::plan, "microbatch.fit", "microbatch",
                  fmt::format("microbatch.fit: no microbatch of more than {} sequences keeps a rank "
                              "within {}, and to try all smaller ones of {} takes too long",
-                             left_out, bytes_text(limit), own),
+                             left_out, memory_text(limit), own),
                  "name the microbatch, or make the batch smaller");
     return nullptr;
   }
-  if (found == nullptr) {
+  if (!found) {
+    const auto& lowest = variants.lowest;
     problems.add(Stage::plan, "microbatch.fit", "microbatch",
                  fmt::format("microbatch.fit: a rank holds {} at least, with microbatches of {}; "
                              "that is above the {} asked for",
-                             bytes_text(least), least_size, bytes_text(limit)),
+                             memory_text(lowest ? lowest->need : 0),
+                             lowest ? lowest->plan->microbatch : 0, memory_text(limit)),
                  "more recompute, a higher degree of a form that shards, or a higher limit");
     return nullptr;
   }
@@ -102,7 +88,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
   chosen.notes.push_back(
       fmt::format("microbatches of {}, the largest with which a rank fits {}: {} "
                   "predicted",
-                  found->microbatch, bytes_text(limit), bytes_text(highest_peak(*found))));
+                  found->plan->microbatch, memory_text(limit), memory_text(found->need)));
   return make_plan(chosen, problems);
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "meshwright/engine/plan.h"
+#include "predict/variants.h"
 
 namespace mw {
 
@@ -27,15 +27,14 @@ std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Prob
 std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request, Problems& problems);
 std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
                                                           Problems& problems);
-// `fit`, one of the functions above, where tensors may also go to host memory
-// (RecomputePolicy::offload): each kept tensor of a layer is saved, recomputed or sent there. For
-// several shares of what the host link can carry while layers compute, the tensors that are dearest
-// to recompute for their bytes are sent, and `fit` recomputes what the limit asks for besides. Of
-// these plans, the one that is predicted to be fastest on the machine is taken. Null, with a
-// problem, where `machine` has no host link.
-using RecomputeFitter = std::shared_ptr<const Plan> (*)(const PlanRequest&, Problems&);
-std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, RecomputeFitter fit,
-                                             const class Machine* machine, Problems& problems);
+// The plan of `fit`, which does as one of the functions above, where tensors may also go to host
+// memory (RecomputePolicy::offload): each kept tensor of a layer is saved, recomputed or sent
+// there. For several shares of what the host link can carry while layers compute, the tensors that
+// are dearest to recompute for their bytes are sent, and `fit` recomputes what the limit asks for
+// besides. Of these plans, the one that is predicted to be fastest on the machine is taken. Null,
+// with a problem, where `machine` has no host link.
+std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, const PlanMaker& fit,
+                                             const Machine* machine, Problems& problems);
 // The part of a layer that an op's name says: "attention.q" of "layers.3.attention.q".
 std::string part_of_layer(const std::string& op);
 // Whether fit_recompute() chose differently for the plan's stages.

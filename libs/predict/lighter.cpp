@@ -10,6 +10,7 @@
 #include "meshwright/engine/mix.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
+#include "predict/variants.h"
 
 namespace mw {
 namespace {
@@ -111,11 +112,7 @@ StrategyChoice with_axes(StrategyChoice choice) {
 }
 
 std::optional<StrategyChoice> strategy_of(const StrategySource& source, const Json& entry) {
-  try {
-    return with_axes(source.make(entry));
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+  return unless_refused([&] { return std::optional(with_axes(source.make(entry))); });
 }
 
 bool splits(const StrategyChoice& choice, Role role) {
@@ -125,12 +122,10 @@ bool splits(const StrategyChoice& choice, Role role) {
 }
 
 std::vector<Lighter> lighter_of(const StrategyChoice& choice) {
-  try {
+  return unless_refused([&] {
     return call_plugin({choice.name, choice.path}, "said how it could hold less",
                        [&] { return choice.strategy->lighter(); });
-  } catch (const Error&) {
-    return {};
-  }
+  });
 }
 
 std::vector<LighterFamily> lighter_families(const StrategySource& source,

@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "meshwright/engine/forecast.h"
-#include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/mix.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/processes.h"
 #include "meshwright/engine/ranks.h"
@@ -21,22 +19,11 @@
 #include "predict/imbalance.h"
 #include "predict/lighter.h"
 #include "predict/node_memory.h"
+#include "predict/stage_layout.h"
+#include "predict/variants.h"
 
 namespace mw {
 namespace {
-
-// The settings of a plan that a change sets; an empty one stays as it is.
-struct Change {
-  const LighterPlan* plan = nullptr;
-  std::int64_t microbatch = 0;
-  std::string recompute;
-};
-
-struct Candidate {
-  std::string text;
-  std::int64_t need = 0;
-  PlanRequest request;
-};
 
 class Search {
  public:
@@ -47,7 +34,7 @@ class Search {
         base_(needs_most),
         request_(plan.request),
         together_(limit.together),
-        limit_(std::min(limit.bytes, predicted_need(needs_most, limit.together) - 1)),
+        variants_{std::min(limit.bytes, predicted_need(needs_most, limit.together) - 1), plan.work},
         most_ranks_(most_ranks) {
     // Where a policy chooses the microbatch, changes name the size that it chose for this plan.
     if (asked.table.contains("microbatch") && asked.table["microbatch"].is_object())
@@ -57,60 +44,53 @@ class Search {
 
   MemoryHint run() {
     try_all();
-    if (found_) {
-      return {fmt::format("{} would fit: {}", found_->text, text_of(found_->need)), found_->text,
-              found_->need, std::move(found_->request)};
+    if (const auto& found = variants_.found)
+      return {fmt::format("{} would fit: {}", found->text, text_of(found->need)), found->text,
+              found->need, found->request};
+    std::string none = fmt::format(
+        "none of the {} changes that were tried would fit, and planning the other changes would "
+        "take too long",
+        variants_.tried);
+    if (!variants_.too_long()) {
+      none.clear();
+      for (const std::string& what : mild_) none += "no " + what + ", ";
+      none += "no recompute and no smaller microbatch would fit";
+      for (const std::string& what : drastic_) none += ", nor " + what;
     }
-    const std::string none =
-        work_ > most_search
-            ? fmt::format(
-                  "none of the {} changes that were tried would fit, and planning the other "
-                  "changes would take too long",
-                  tried_)
-            : none_of(mild_) + "no recompute and no smaller microbatch would fit" + nor(drastic_);
-    return {lowest_ ? fmt::format("{}; the lowest is {}: {}", none, lowest_->text,
-                                  text_of(lowest_->need))
-                    : none};
+    const auto& lowest = variants_.lowest;
+    return {lowest
+                ? fmt::format("{}; the lowest is {}: {}", none, lowest->text, text_of(lowest->need))
+                : none};
   }
 
  private:
   void try_all() {
     const std::vector<std::int64_t> sizes = smaller();
     const std::vector<std::string> again = heavier();
-    const auto all = [&](const LighterPlan* plan, bool micro, bool recompute) {
-      if (micro && recompute) {
-        if (!again.empty())
-          for (std::int64_t m : sizes) consider({plan, m, again.back()});
-      } else if (micro) {
-        for (std::int64_t m : sizes) consider({plan, m, ""});
-      } else if (recompute) {
-        for (const std::string& what : again) consider({plan, 0, what});
-      }
-    };
     const std::vector<LighterFamily> families = lighter_families(source_, request_.strategies);
-    std::vector<const LighterPlan*> lightest;  // the last mild plan of each family
+    std::vector<const LighterPlan*> lightest = {nullptr};  // and the last mild plan of each family
     for (const LighterFamily& family : families) {
-      for (const LighterPlan& plan : family.mild) consider({&plan, 0, ""});
+      for (const LighterPlan& plan : family.mild) consider(&plan);
       if (!family.mild.empty()) lightest.push_back(&family.mild.back());
     }
-    all(nullptr, true, false);
-    all(nullptr, false, true);
     for (const LighterPlan* plan : lightest) {
-      all(plan, true, false);
-      all(plan, false, true);
+      for (const std::int64_t size : sizes) consider(plan, size);
+      for (const std::string& what : again) consider(plan, 0, what);
     }
-    all(nullptr, true, true);
-    for (const LighterPlan* plan : lightest) all(plan, true, true);
+    for (const LighterPlan* plan : lightest) {
+      if (again.empty()) break;
+      for (const std::int64_t size : sizes) consider(plan, size, again.back());
+    }
     try_each(with_data(), again);
     for (const LighterFamily& family : families) try_each(family.drastic, again);
   }
 
   // Tries each plan alone, then each with microbatches of 1, without and with recompute.
   void try_each(const std::vector<LighterPlan>& plans, const std::vector<std::string>& again) {
-    for (const LighterPlan& plan : plans) consider({&plan, 0, ""});
+    for (const LighterPlan& plan : plans) consider(&plan);
     for (const LighterPlan& plan : plans) {
-      consider({&plan, 1, ""});
-      if (!again.empty()) consider({&plan, 1, again.back()});
+      consider(&plan, 1);
+      if (!again.empty()) consider(&plan, 1, again.back());
     }
   }
 
@@ -118,7 +98,7 @@ class Search {
   std::vector<LighterPlan> with_data() const {
     std::vector<LighterPlan> plans;
     const std::vector<StrategyChoice>& now = request_.strategies;
-    if (found_ || std::any_of(now.begin(), now.end(), [](const StrategyChoice& choice) {
+    if (variants_.found || std::any_of(now.begin(), now.end(), [](const StrategyChoice& choice) {
           return splits(choice, Role::data);
         })) {
       return plans;
@@ -129,19 +109,8 @@ class Search {
     return plans;
   }
 
-  static std::string none_of(const std::set<std::string>& tried) {
-    std::string text;
-    for (const std::string& what : tried) text += "no " + what + ", ";
-    return text;
-  }
-  static std::string nor(const std::set<std::string>& tried) {
-    std::string text;
-    for (const std::string& what : tried) text += ", nor " + what;
-    return text;
-  }
-
   std::string text_of(std::int64_t bytes) const {
-    return format_bytes(static_cast<double>(bytes)) +
+    return memory_text(bytes) +
            (together_ ? " predicted for all ranks together" : " a rank predicted");
   }
 
@@ -168,57 +137,22 @@ class Search {
     return {"full"};
   }
 
-  void consider(Change change) {
-    throw_if_stopped();
-    if (found_ || work_ > most_search) return;
-    PlanRequest request = request_;
-    if (change.plan != nullptr) {
-      request.strategies = change.plan->strategies;
-      request.stage_layers.clear();  // they belong to the stages that the plan has now
-      (change.plan->drastic ? drastic_ : mild_).insert(change.plan->what);
+  void consider(const LighterPlan* plan, std::int64_t microbatch = 0,
+                const std::string& recompute = "") {
+    if (variants_.found || variants_.too_long()) return;
+    Change change{nullptr, microbatch == 0 ? fixed_ : microbatch, recompute};
+    if (plan != nullptr) {
+      change.strategies = &plan->strategies;
+      (plan->drastic ? drastic_ : mild_).insert(plan->what);
     }
-    if (change.microbatch == 0) change.microbatch = fixed_;
-    if (change.microbatch > 0) {
-      request.microbatch = change.microbatch;
-      request.sizes.clear();
-      request.smaller_batches = false;
-    }
-    if (!change.recompute.empty()) {
-      request.recompute = {};
-      request.recompute.kind = change.recompute == "full" ? RecomputePolicy::Kind::full
-                                                          : RecomputePolicy::Kind::selective;
-    }
-    Problems problems;
-    std::shared_ptr<const Plan> plan;
-    try {
-      plan = make_plan_within(request, together_ ? 0 : limit_, problems);
-    } catch (const Error& error) {  // a strategy refuses the change
-      if (ends_all(error)) throw;
-    }
-    work_ += plan ? plan->work : plan_.work;
-    ++tried_;
-    if (!plan || plan->ranks() > most_ranks_) return;
-    Candidate candidate{text(*plan, change), predicted_need(*plan, together_), std::move(request)};
-    if (!lowest_ || candidate.need < lowest_->need) lowest_ = candidate;
-    if (candidate.need <= limit_) found_ = candidate;
-  }
-
-  // The change as a script writes it. A plan that stays is named too, so that all of it can be
-  // copied, unless it has functions.
-  std::string text(const Plan& plan, const Change& change) const {
-    std::string settings;
-    const std::vector<StrategyChoice>& strategies = plan.request.strategies;
-    const bool functions =
-        std::any_of(strategies.begin(), strategies.end(),
-                    [](const StrategyChoice& choice) { return holds_function(choice.options); });
-    if (change.microbatch > 0) settings = fmt::format("microbatch = {}", change.microbatch);
-    if (!change.recompute.empty()) {
-      settings +=
-          fmt::format("{}recompute = \"{}\"", settings.empty() ? "" : ", ", change.recompute);
-    }
-    if (functions && change.plan == nullptr) return settings;
-    return fmt::format("plan = {}{}{}", script_text(strategies), settings.empty() ? "" : ", ",
-                       settings);
+    Variant one{{}, change.of(request_)};
+    one.plan = variants_.plan(one.request, [&](const PlanRequest& request, Problems& problems) {
+      return make_plan_within(request, together_ ? 0 : variants_.limit, problems);
+    });
+    if (one.plan == nullptr || one.plan->ranks() > most_ranks_) return;
+    one.text = change.text(one.request);
+    one.need = predicted_need(*one.plan, together_);
+    variants_.keep(std::move(one));
   }
 
   const StrategySource& source_;
@@ -226,14 +160,10 @@ class Search {
   const Plan& base_;
   PlanRequest request_;
   const bool together_;
-  const std::int64_t limit_;
+  Variants variants_;
   const int most_ranks_;
-  std::int64_t fixed_ =
-      0;  // Sequences of a microbatch, where the experiment leaves them to a policy.
-  std::optional<Candidate> found_, lowest_;
+  std::int64_t fixed_ = 0;                // sequences of a microbatch, where a policy chooses them
   std::set<std::string> mild_, drastic_;  // what strategies changed in the plans made so far
-  double work_ = 0;                       // work of the plans made so far
-  int tried_ = 0;
 };
 
 // Calls visit(program, kind, memory) for each class of ranks that are alike.
@@ -271,10 +201,6 @@ std::string memory_hint(const RunRequest& asked, const Plan& plan, const Plan& n
 }
 
 namespace {
-
-std::string text_of(std::int64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
 
 // The plan of a run's steps that needs most; `step`: the first step that has it.
 const Plan& highest(const RunSetup& setup, bool together, std::int64_t* step = nullptr) {
@@ -343,15 +269,16 @@ Ledger::LimitHint check_memory_limit(const RunRequest& asked, const RunSetup& se
     throw Error(
         Stage::plan, "memory.limit", "memory",
         fmt::format("memory: {} needs {} a rank ({} bytes predicted{}), the limit is {} ({} bytes)",
-                    setup.plan->mix(), text_of(peak), peak,
-                    setup.step_plans ? fmt::format(" in step {}", step) : "", text_of(setup.memory),
-                    setup.memory),
+                    setup.plan->mix(), memory_text(peak), peak,
+                    setup.step_plans ? fmt::format(" in step {}", step) : "",
+                    memory_text(setup.memory), setup.memory),
         memory_hint(asked, *setup.plan, plan, {setup.memory, false}, /*runs=*/true));
   }
   return [&plan, peak](double rows_share) {
     const std::string entry = entry_for_rows(plan, rows_share);
     return fmt::format(
-        "{} were predicted{}; a smaller microbatch, or more recompute, holds less", text_of(peak),
+        "{} were predicted{}; a smaller microbatch, or more recompute, holds less",
+        memory_text(peak),
         entry.empty()
             ? ", and the run needs more"
             : fmt::format(", which assumes {}; this rank had {:.2f} times as many rows so far, "
@@ -398,12 +325,12 @@ std::string check_accelerators(const RunRequest& asked, const RunSetup& setup, s
   for (const auto& [device, need] : of_device) most = std::max(most, need);
   const std::int64_t in_host = on_this_host(processes, static_cast<std::int64_t>(needs.host));
   if (most.first <= there.bytes && in_host <= host) return "";
-  const std::string what =
-      most.first > there.bytes
-          ? fmt::format("{} of one device need {} together, and it has {}",
-                        plural(most.second, "rank"), text_of(most.first), text_of(there.bytes))
-          : fmt::format("ranks here keep {} in host memory, and there are {}", text_of(in_host),
-                        text_of(host));
+  const std::string what = most.first > there.bytes
+                               ? fmt::format("{} of one device need {} together, and it has {}",
+                                             plural(most.second, "rank"), memory_text(most.first),
+                                             memory_text(there.bytes))
+                               : fmt::format("ranks here keep {} in host memory, and there are {}",
+                                             memory_text(in_host), memory_text(host));
   return does_not_fit(asked, *setup.plan, plan, what,
                       {there.bytes / std::max(most.second, 1), false});
 }
@@ -417,11 +344,11 @@ std::string check_machine_memory(const RunRequest& asked, const RunSetup& setup,
   const std::int64_t need = on_this_host(setup.processes, predicted_need(plan, true));
   if (need <= available) return "";
   const std::int64_t peak = predicted_peak(plan);
-  return does_not_fit(
-      asked, *setup.plan, plan,
-      fmt::format("{} of up to {}, {} together, against {} of memory here",
-                  plural(plan.ranks(), "rank"), text_of(peak), text_of(need), text_of(available)),
-      {available, true});
+  return does_not_fit(asked, *setup.plan, plan,
+                      fmt::format("{} of up to {}, {} together, against {} of memory here",
+                                  plural(plan.ranks(), "rank"), memory_text(peak),
+                                  memory_text(need), memory_text(available)),
+                      {available, true});
 }
 
 std::string check_verify_memory(const RunRequest& asked, const RunSetup& setup,
@@ -445,8 +372,8 @@ std::string check_verify_memory(const RunRequest& asked, const RunSetup& setup,
       fmt::format(
           "plan: {} cannot be verified within {} of memory here: in float64, {} hold {}, the "
           "one rank that computes the whole batch {}, and {} is kept of what they did",
-          setup.plan->mix(), text_of(available), plural(plan->ranks(), "rank"), text_of(ranks),
-          text_of(alone), text_of(kept)),
+          setup.plan->mix(), memory_text(available), plural(plan->ranks(), "rank"),
+          memory_text(ranks), memory_text(alone), memory_text(kept)),
       fmt::format(
           "verify the mix with a smaller model, batch or sequence, where the same rules hold "
           "(--set model.layers=2); {}",

@@ -41,15 +41,6 @@ MemoryHint what_fits(const RunRequest& asked, const Plan& plan, const Plan& need
 std::string memory_hint(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
                         MemoryNeed limit, bool runs);
 
-// Makes the request's plan, as make_plan does, where no machine is named. Where a pipeline balances
-// its stages itself and the request gives no layers, layouts near the strategy's own are planned
-// too. Of the layouts that keep to `memory` (bytes a rank; 0: no limit), the one is taken whose
-// busiest stage has least to do by declared costs, and among equal ones the one with the lowest
-// peak. Where no layout keeps to it, the one with the lowest peak is taken. A note says what was
-// chosen.
-std::shared_ptr<const Plan> make_plan_within(const PlanRequest& request, std::int64_t memory,
-                                             Problems& problems);
-
 // The highest predicted peak of a rank, or what all of them hold together, in bytes: together, with
 // what they keep in host memory, which is the same.
 std::int64_t predicted_need(const Plan& plan, bool together);

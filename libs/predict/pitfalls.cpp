@@ -7,12 +7,11 @@
 #include <set>
 #include <utility>
 
-#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "predict/lighter.h"
 #include "predict/memory_limit.h"
-#include "predict/prediction.h"
 #include "predict/stage_layout.h"
+#include "predict/variants.h"
 
 namespace mw {
 namespace {
@@ -28,15 +27,6 @@ constexpr double costs_nothing = 0.01, frees = 0.1;  // shares of a step, and of
 // plan's is not tried with balanced stages: they would not make it the faster one.
 constexpr double hopeless = 1.25;
 
-struct Alternative {
-  // As a script writes it: "plan = { tp(8), zero { 4, stage = 1 } }, microbatch = 2".
-  std::string what;
-  PlanRequest request;
-  std::shared_ptr<const Plan> plan;  // null: the plan was not made yet
-  Prediction predicted;
-  bool staged = false;
-};
-
 using Strategies = std::vector<StrategyChoice>;
 
 class Pitfalls {
@@ -48,7 +38,12 @@ class Pitfalls {
         plan_(*setup.plan),
         machine_(machine),
         own_(own),
-        node_(machine.host().ranks) {}
+        node_(machine.host().ranks),
+        base_(plan_.request) {
+    base_.stage_layers.clear();  // stages as the strategy declares them: see laid_out
+    base_.notes.clear();
+    base_.schedule.reset();
+  }
 
   std::vector<std::string> run() {
     if (!own_.fits) {
@@ -68,31 +63,19 @@ class Pitfalls {
 
  private:
   // Plans the experiment with other strategies or microbatches on as many ranks; nothing where that
-  // is refused, or does not fit. Stages have the layout that the strategy declares: see laid_out.
-  std::optional<Alternative> tried(const Strategies& strategies,
-                                   std::int64_t microbatch = 0) const {
+  // is refused, or does not fit.
+  std::optional<Variant> tried(const Strategies& strategies, std::int64_t microbatch = 0) const {
     throw_if_stopped();
-    PlanRequest request = plan_.request;
-    request.strategies = strategies;
-    request.stage_layers.clear();
-    request.notes.clear();
-    request.schedule.reset();
-    if (microbatch > 0) request.microbatch = microbatch;
-    const auto plan = plan_if_possible(request);
-    if (plan == nullptr || plan->ranks() != plan_.ranks()) return std::nullopt;
-    Alternative one{"plan = " + script_text(strategies), std::move(request), plan, priced(*plan),
-                    plan->stages() > 1};
+    const Change change{&strategies, microbatch};
+    Variant one{{}, change.of(base_)};
+    one.request.sizes = base_.sizes;  // those that a policy chose stay
+    one.plan = plan_if_possible(one.request);
+    if (one.plan == nullptr || one.plan->ranks() != plan_.ranks()) return std::nullopt;
+    one.predicted = predict(*one.plan, machine_, setup_.threads);
+    one.predicted.limit_memory(setup_.memory);
     if (!fits(one.predicted)) return std::nullopt;
-    if (microbatch > 0) one.what += fmt::format(", microbatch = {}", plan->microbatch);
+    one.text = change.text(one.request);
     return one;
-  }
-
-  Prediction priced(const Plan& plan) const {
-    return limited(predict(plan, machine_, setup_.threads));
-  }
-  Prediction limited(Prediction predicted) const {
-    if (node_ > 0 && setup_.memory > 0) predicted.limit_memory(setup_.memory);
-    return predicted;
   }
   static bool fits(const Prediction& predicted) { return predicted.fits && predicted.host_fits(); }
 
@@ -107,37 +90,32 @@ class Pitfalls {
 
   // The plan with the balanced stages that a script would get; nothing if it does not fit with
   // these.
-  std::optional<Alternative> laid_out(std::optional<Alternative> one) const {
-    if (!one || !one->staged || node_ <= 0) return one;
+  std::optional<Variant> laid_out(std::optional<Variant> one) const {
+    if (!one || (one->plan != nullptr && one->plan->stages() < 2) || node_ <= 0) return one;
     const bool made = one->plan != nullptr && one->request.recompute.fit <= 0;
-    try {
-      PredictedPlan found = made ? predict_balanced_plan(one->request, machine_, setup_.memory,
-                                                         {one->plan, one->predicted})
-                                 : searched(one->request);
-      if (found.plan == nullptr) return std::nullopt;
-      one->predicted = limited(std::move(found.predicted));
-    } catch (const Stopped&) {
-      throw;
-    } catch (const Error&) {  // a strategy's own error
-      return std::nullopt;
-    }
+    PredictedPlan found = unless_refused([&] {
+      return made ? predict_balanced_plan(one->request, machine_, setup_.memory, *one)
+                  : searched(one->request);
+    });
+    if (found.plan == nullptr) return std::nullopt;
+    one->predicted = std::move(found.predicted);
+    one->predicted.limit_memory(setup_.memory);
     if (!fits(one->predicted)) return std::nullopt;
     return one;
   }
 
-  static void keep_faster(std::optional<Alternative>& best, std::optional<Alternative> other) {
+  static void keep_faster(std::optional<Variant>& best, std::optional<Variant> other) {
     if (other && (!best || other->predicted.step_seconds < best->predicted.step_seconds))
       best = std::move(other);
   }
 
-  void say(const std::string& what, std::optional<Alternative> best,
-           double least = least_step_gain) {
+  void say(const std::string& what, std::optional<Variant> best, double least = least_step_gain) {
     if (!best || best->predicted.step_seconds > own_.step_seconds * hopeless) return;
     best = laid_out(std::move(best));
     if (!best || best->predicted.step_seconds > own_.step_seconds * (1 - least)) return;
     found_.push_back(fmt::format("{}: a step takes {}, and {} with {}", what,
                                  duration_text(own_.step_seconds),
-                                 duration_text(best->predicted.step_seconds), best->what));
+                                 duration_text(best->predicted.step_seconds), best->text));
   }
 
   const Strategies& strategies() const { return plan_.request.strategies; }
@@ -152,11 +130,7 @@ class Pitfalls {
   // The strategy with other ways; nothing if it does not take them.
   static std::optional<StrategyChoice> with_ways(const StrategyChoice& choice, std::int64_t ways) {
     if (!choice.with_ways || ways < 1) return std::nullopt;
-    try {
-      return with_axes(choice.with_ways(ways));
-    } catch (const Error&) {
-      return std::nullopt;
-    }
+    return unless_refused([&] { return std::optional(with_axes(choice.with_ways(ways))); });
   }
 
   // Finds a strategy with an axis of the role whose groups of ranks lie on several nodes. Returns
@@ -185,7 +159,7 @@ class Pitfalls {
   void over_nodes(Role role) {
     const auto [place, ways] = spans_nodes(role);
     if (place < 0) return;
-    std::optional<Alternative> best;
+    std::optional<Variant> best;
     Strategies last = strategies();
     std::rotate(last.begin() + place, last.begin() + place + 1, last.end());
     keep_faster(best, tried(last));
@@ -201,7 +175,7 @@ class Pitfalls {
 
   // The strategy at `place` gets fewer ways, and one of the others, or a new one, as many more.
   void with_fewer(const Strategies& order, std::size_t place, int fewer, int more,
-                  std::optional<Alternative>& best) const {
+                  std::optional<Variant>& best) const {
     const auto own = with_ways(order[place], fewer);
     if (!own) return;
     Strategies changed = order;
@@ -224,7 +198,7 @@ class Pitfalls {
   void too_few_microbatches() {
     const std::int64_t stages = plan_.stages();
     if (stages < 2 || plan_.microbatches >= stages) return;
-    std::optional<Alternative> best;
+    std::optional<Variant> best;
     const std::int64_t all = plan_.request.batch / plan_.batch_ways;
     for (const std::int64_t count : {stages, 2 * stages, 4 * stages}) {
       if (all >= count) keep_faster(best, tried(strategies(), all / count));
@@ -260,12 +234,12 @@ class Pitfalls {
           "{} keeps all of the optimizer's state on each rank: {} a step and {} a rank, and {} and "
           "{} with {}",
           renamed.second->name, duration_text(own_.step_seconds), format_bytes(peak),
-          duration_text(other->predicted.step_seconds), format_bytes(less), other->what));
+          duration_text(other->predicted.step_seconds), format_bytes(less), other->text));
     }
   }
 
   void small_microbatches() {
-    std::optional<Alternative> best;
+    std::optional<Variant> best;
     for (const std::int64_t times : {2, 4}) {
       const std::int64_t microbatch = times * plan_.microbatch,
                          all = plan_.request.batch / plan_.batch_ways;
@@ -281,7 +255,7 @@ class Pitfalls {
   // Looks for stages whose layers the script gives, where the strategy could choose them itself.
   void given_layout() {
     if (plan_.stages() < 2 || !plan_.stage_layers.empty()) return;
-    std::optional<Alternative> best;
+    std::optional<Variant> best;
     for (const LighterFamily& family : families()) {
       for (const LighterPlan& plan : family.mild) {
         for (std::size_t k = 0; k < plan.strategies.size(); ++k) {
@@ -296,7 +270,7 @@ class Pitfalls {
 
   void runs_out() {
     if (!own_.reported_above()) return;
-    std::optional<Alternative> best;
+    std::optional<Variant> best;
     for (const LighterFamily& family : families()) {
       for (const LighterPlan& plan : family.mild) {
         auto other = tried(plan.strategies);
@@ -308,7 +282,7 @@ class Pitfalls {
     found_.push_back(fmt::format(
         "the stack's software would run out of the device: {} does not, and takes {} a step "
         "instead of {}",
-        best->what, duration_text(best->predicted.step_seconds), duration_text(own_.step_seconds)));
+        best->text, duration_text(best->predicted.step_seconds), duration_text(own_.step_seconds)));
   }
 
   // Reports the mildest change with which a device's memory suffices, or that none was found. A
@@ -321,18 +295,16 @@ class Pitfalls {
         what_fits(asked_, plan_, plan_, {own_.memory_limit, false},
                   static_cast<int>(std::max<std::int64_t>(own_.ranks, own_.devices)));
     const std::string what = fmt::format("a rank holds {} of the {} that a device has",
-                                         format_bytes(static_cast<double>(peak)),
-                                         format_bytes(static_cast<double>(own_.memory_limit)));
+                                         memory_text(peak), memory_text(own_.memory_limit));
     if (!hint.request) {
       found_.push_back(fmt::format("{}: {}", what, hint.text));
       return;
     }
-    const auto best = laid_out(Alternative{hint.change, *hint.request, nullptr, {}, true});
+    const auto best = laid_out(Variant{{}, *hint.request, hint.change});
     if (!best) return;
-    found_.push_back(fmt::format(
-        "{}: a step takes {}, and a rank holds {}, with {}", what,
-        duration_text(best->predicted.step_seconds),
-        format_bytes(static_cast<double>(best->predicted.fullest().memory.peak)), best->what));
+    found_.push_back(fmt::format("{}: a step takes {}, and a rank holds {}, with {}", what,
+                                 duration_text(best->predicted.step_seconds),
+                                 memory_text(best->predicted.fullest().memory.peak), best->text));
   }
 
   const RunRequest& asked_;
@@ -340,7 +312,8 @@ class Pitfalls {
   const Plan& plan_;
   const Machine& machine_;
   const Prediction& own_;
-  const int node_;  // devices of a node; 0: no cluster
+  const int node_;    // devices of a node; 0: no cluster
+  PlanRequest base_;  // the plan's request, without what was chosen for it alone
   std::vector<std::string> found_;
   std::optional<std::vector<LighterFamily>> families_;
 };

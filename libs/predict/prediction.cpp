@@ -8,7 +8,6 @@
 #include <limits>
 #include <memory>
 
-#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "predict/node_memory.h"
@@ -285,16 +284,6 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   return p;
 }
 
-std::shared_ptr<const Plan> plan_if_possible(const PlanRequest& request) {
-  Problems problems;
-  try {
-    return make_plan(request, problems);
-  } catch (const Error& error) {
-    if (ends_all(error)) throw;
-    return nullptr;
-  }
-}
-
 RankPrediction predict_rank(const Plan& plan, int rank) {
   const RankView view(plan.program_of(rank), plan.mesh.coordinates(rank));
   return {forecast_memory(view), forecast_traffic(view)};
@@ -409,9 +398,10 @@ const char* name_of(Room room) {
 }
 
 void Prediction::limit_memory(std::int64_t bytes) {
-  const bool bounds = std::any_of(stages.begin(), stages.end(), [&](const StageForecast& stage) {
-    return bytes < stage.device.bytes;
-  });
+  const bool bounds =
+      bytes > 0 && std::any_of(stages.begin(), stages.end(), [&](const StageForecast& stage) {
+        return bytes < stage.device.bytes;
+      });
   if (!bounds) return;
   rank_limit = bytes;
   memory_needed = fullest().memory.peak;

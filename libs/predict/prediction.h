@@ -140,7 +140,7 @@ struct Prediction {
   // A user's limit for each rank, in bytes, where ranks have devices of their own (0: none). Where
   // it is less than a device has, it bounds what fits and what is nearly full.
   std::int64_t rank_limit = 0;
-  void limit_memory(std::int64_t bytes);
+  void limit_memory(std::int64_t bytes);  // 0: no limit
   std::int64_t bound() const { return bound_of(memory_limit); }
   std::int64_t bound_of(std::int64_t device) const {
     return rank_limit > 0 ? std::min(rank_limit, device) : device;
@@ -182,9 +182,6 @@ struct Prediction {
 // recorded.
 Prediction predict(const Plan& plan, const Machine& machine, int threads = 0, bool traced = false);
 
-// The request's plan; null where the planner or a strategy refuses it, whatever the reason.
-std::shared_ptr<const Plan> plan_if_possible(const PlanRequest& request);
-
 // The memory and the traffic that one rank's ledger will show in a run.
 struct RankPrediction {
   MemoryForecast memory;
@@ -207,6 +204,8 @@ std::vector<std::string> find_pitfalls(const RunRequest& asked, const RunSetup& 
 
 // "1.23 ms": for people, in the unit that suits it.
 std::string duration_text(double seconds);
+// "1.50 GiB".
+std::string memory_text(std::int64_t bytes);
 // 1.23e9: "1.23 G".
 std::string count_text(double value);
 // A text for people: the mix, the rules, who holds what, what is sent, how long it takes.

@@ -18,6 +18,10 @@ std::string duration_text(double seconds) {
   return fmt::format("{:.3g} us", seconds * 1e6);
 }
 
+std::string memory_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
 namespace {
 
 std::string rules(const Plan& plan) {
@@ -77,13 +81,12 @@ std::string memory(const Prediction& prediction) {
     for (int c = 0; c < category_count; ++c) {
       const auto category = static_cast<Category>(c);
       if (category == Category::host) continue;
-      row.push_back(format_bytes(static_cast<double>(stage.memory[category])));
+      row.push_back(memory_text(stage.memory[category]));
     }
-    row.push_back(format_bytes(static_cast<double>(stage.memory.peak)));
-    if (offloads) row.push_back(format_bytes(static_cast<double>(stage.memory[Category::host])));
+    row.push_back(memory_text(stage.memory.peak));
+    if (offloads) row.push_back(memory_text(stage.memory[Category::host]));
     if (kinds)
-      row.push_back(fmt::format("{}, {}", format_bytes(static_cast<double>(stage.device.bytes)),
-                                stage.device.name));
+      row.push_back(fmt::format("{}, {}", memory_text(stage.device.bytes), stage.device.name));
     if (!rows.empty() && rows.back().cells == row) {
       rows.back().last = stage.stage;
     } else {
@@ -156,7 +159,7 @@ std::string communication(const Prediction& prediction) {
   TextTable table(header, {3, 4, 5, 6, 7});
   for (const CommunicationForecast& c : prediction.communication) {
     std::vector<std::string> row{c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
-                                 format_bytes(static_cast<double>(c.bytes))};
+                                 memory_text(c.bytes)};
     if (prediction.timed())
       row.insert(row.end(), {duration_text(c.seconds), duration_text(c.exposed_seconds)});
     if (stages) row.push_back(duration_text(c.mean_exposed_seconds));
@@ -224,24 +227,23 @@ std::string step(const Prediction& p) {
 std::string reported_text(const Prediction& prediction) {
   const StageForecast& most = prediction.most_reported();
   if (most.beside.empty()) return "";
-  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::vector<std::string> parts;
   for (const NamedBytes& each : most.beside)
-    parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
+    parts.push_back(fmt::format("{} {}", each.name, memory_text(each.bytes)));
   std::string text = fmt::format("  a driver would report {}: {} of the program, {} ({})\n",
-                                 bytes(most.reported()), bytes(most.memory.peak), join(parts),
-                                 name_of(prediction.beside_basis));
+                                 memory_text(most.reported()), memory_text(most.memory.peak),
+                                 join(parts), name_of(prediction.beside_basis));
   if (most.in_use() > most.device.bytes && prediction.reported_above()) {
     text += fmt::format(
         "  that software would run out of the device's {}: {} are in use even after its allocator "
         "has given back all memory that it does not use\n",
-        bytes(most.device.bytes), bytes(most.in_use()));
+        memory_text(most.device.bytes), memory_text(most.in_use()));
   } else if (prediction.reported_above()) {
     text += fmt::format(
         "  that is above the device's {}: the allocator gives back memory that it does not use, "
         "and "
         "steps can be slower than predicted\n",
-        bytes(most.device.bytes));
+        memory_text(most.device.bytes));
   }
   return text;
 }
@@ -257,9 +259,9 @@ std::string no_room_text(const Prediction& p) {
     const std::int64_t room = p.bound_of(stage.device.bytes);
     if (stage.memory.peak <= room || ++found > most_shown) continue;
     text += fmt::format("  does not fit: {} a rank{} against {} of memory on {}\n",
-                        format_bytes(static_cast<double>(stage.memory.peak)),
+                        memory_text(stage.memory.peak),
                         p.stages.size() > 1 ? fmt::format(" of stage {}", stage.stage) : "",
-                        format_bytes(static_cast<double>(room)), stage.device.name);
+                        memory_text(room), stage.device.name);
   }
   if (found > most_shown)
     text += fmt::format("  nor do {} more stages fit (--json has all)\n", found - most_shown);
@@ -279,29 +281,30 @@ std::string count_text(double value) {
 }
 
 std::string room_text(const Prediction& p) {
-  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text;
   if (!p.fullest().device.name.empty()) {
     text += no_room_text(p);
   } else if (p.bound() > 0 && p.memory_needed > p.bound()) {
     const std::int64_t peak = p.fullest().memory.peak;
     // Where each rank would fit by itself, all ranks share one memory.
-    text += peak > p.bound()
-                ? fmt::format("  does not fit: {} a rank against {} of memory\n", bytes(peak),
-                              bytes(p.bound()))
-                : fmt::format(
-                      "  does not fit: {} ranks of up to {}, {} together, against {} of memory\n",
-                      p.ranks, bytes(peak), bytes(p.memory_needed), bytes(p.bound()));
+    text +=
+        peak > p.bound()
+            ? fmt::format("  does not fit: {} a rank against {} of memory\n", memory_text(peak),
+                          memory_text(p.bound()))
+            : fmt::format(
+                  "  does not fit: {} ranks of up to {}, {} together, against {} of memory\n",
+                  p.ranks, memory_text(peak), memory_text(p.memory_needed), memory_text(p.bound()));
   }
   if (p.host_needed > 0) {
-    const std::string needed = fmt::format("{} in the host memory of a node, for its {}",
-                                           bytes(p.host_needed), plural(p.host_ranks, "rank"));
+    const std::string needed =
+        fmt::format("{} in the host memory of a node, for its {}", memory_text(p.host_needed),
+                    plural(p.host_ranks, "rank"));
     text += p.host_limit == 0
                 ? fmt::format("  {}; the cluster does not say how much there is (host.capacity)\n",
                               needed)
-            : p.host_fits() ? fmt::format("  {}, of {}\n", needed, bytes(p.host_limit))
+            : p.host_fits() ? fmt::format("  {}, of {}\n", needed, memory_text(p.host_limit))
                             : fmt::format("  does not fit: {}, against {} (host.capacity)\n",
-                                          needed, bytes(p.host_limit));
+                                          needed, memory_text(p.host_limit));
     if (p.timed() && p.host_copies.seconds > 0) {
       text +=
           fmt::format("  copies to and from it take {}, {} of it exposed\n",
@@ -327,7 +330,7 @@ std::string room_text(const Prediction& p) {
         "  nearly full: {} of {}; the allocator may have to free blocks and ask again, which can "
         "slow "
         "steps by 15 to 30 % and is not predicted\n",
-        bytes(p.memory_needed), bytes(p.bound()));
+        memory_text(p.memory_needed), memory_text(p.bound()));
   }
   return text;
 }
@@ -344,7 +347,7 @@ std::string estimated_text(const Prediction& p) {
   return fmt::format(
       "  (of scratch and peak, {} are an estimate: what a kernel allocates while it runs is not "
       "measured here for such large ops)\n",
-      format_bytes(static_cast<double>(estimated)));
+      memory_text(estimated));
 }
 
 std::string print(const Plan& plan, const Prediction& p) {

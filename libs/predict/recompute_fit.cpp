@@ -15,7 +15,6 @@
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
 #include "predict/fit.h"
-#include "predict/prediction.h"
 
 namespace mw {
 namespace {
@@ -88,9 +87,9 @@ class RecomputeFit {
     for (const std::vector<int>& own : layers_)
       most_layers_ = std::max(most_layers_, static_cast<int>(own.size()));
     order_ = by_cost();
-    if (!take_fewest(problems)) return nullptr;
     std::vector<int> all(layers_.size());
     std::iota(all.begin(), all.end(), 0);
+    if (!take_fewest(all, problems)) return nullptr;
     const std::vector<Parts> fewest = again_;
     let_off({all}, most_improvement / 2);
     // Once more if some part was kept: then less may be needed for others.
@@ -124,8 +123,7 @@ class RecomputeFit {
   }
 
   std::string note() const {
-    const std::string text =
-        "recompute, to fit " + format_bytes(static_cast<double>(limit_)) + ": ";
+    const std::string text = "recompute, to fit " + memory_text(limit_) + ": ";
     if (std::all_of(again_.begin(), again_.end(), [&](const Parts& p) { return p == again_[0]; }))
       return text + text_of(again_.front(), most_layers_);
     // Parts by the text of their numbers of layers on each stage.
@@ -212,7 +210,7 @@ class RecomputeFit {
 
   // Takes the fewest parts that suffice, in all layers alike: the first ones of an order in which
   // each next part costs more for what it saves. False, with a problem, if not even all suffice.
-  bool take_fewest(Problems& problems) {
+  bool take_fewest(const std::vector<int>& all, Problems& problems) {
     std::size_t too_few = 0, enough = order_.size() + 1;
     for (std::size_t n = order_.size(); n > too_few && enough > too_few + 1;
          n = (too_few + enough) / 2) {
@@ -220,7 +218,7 @@ class RecomputeFit {
       for (std::size_t i = 0; i < n; ++i) parts[order_[i]] = most_layers_;
       const std::vector<Parts> tried(layers_.size(), parts);
       const std::vector<std::int64_t> needed = needs(tried);
-      const bool fit = !needed.empty() && *std::max_element(needed.begin(), needed.end()) <= limit_;
+      const bool fit = fits(all, needed);
       if (!fit && n == order_.size()) {
         refuse(needed, problems);
         return false;
@@ -232,15 +230,14 @@ class RecomputeFit {
   }
 
   void refuse(const std::vector<std::int64_t>& needed, Problems& problems) const {
-    const std::int64_t most =
-        needed.empty() ? highest_need(*plan_) : *std::max_element(needed.begin(), needed.end());
+    const std::int64_t most = needed.empty() ? highest_need(*plan_) : std::ranges::max(needed);
     problems.add(
         Stage::plan, "recompute.fit", "recompute",
         fmt::format(
             "recompute: with all of it a rank still holds {} at most{}, above the {} asked for",
-            format_bytes(static_cast<double>(most)),
+            memory_text(most),
             machine_ == nullptr ? "" : ", with what is in use beside the program",
-            format_bytes(static_cast<double>(limit_))),
+            memory_text(limit_)),
         "a smaller microbatch, a higher degree of a form that shards, or a higher limit");
   }
 
@@ -361,12 +358,15 @@ const Machine* machine_of(const PlanRequest& request) {
   return kernels == nullptr ? nullptr : kernels->machine();
 }
 
-// The plan that `self`, one of the functions below, returns. `beside`: the machine whose memory in
-// use beside the program counts; null: that memory does not count.
-std::shared_ptr<const Plan> fitted(const PlanRequest& request, RecomputeFitter self,
-                                   const Machine* beside, bool by_stage, Problems& problems) {
-  return request.recompute.offload ? fit_with_offload(request, self, machine_of(request), problems)
-                                   : RecomputeFit(request, beside, by_stage).run(problems);
+// The plan that one of the functions below returns. `beside`: the machine whose memory in use
+// beside the program counts; null: that memory does not count.
+std::shared_ptr<const Plan> fitted(const PlanRequest& request, const Machine* beside, bool by_stage,
+                                   Problems& problems) {
+  const PlanMaker fit = [&](const PlanRequest& asked, Problems& found) {
+    return RecomputeFit(asked, beside, by_stage).run(found);
+  };
+  return request.recompute.offload ? fit_with_offload(request, fit, machine_of(request), problems)
+                                   : fit(request, problems);
 }
 
 }  // namespace
@@ -377,22 +377,21 @@ std::string part_of_layer(const std::string& op) {
 }
 
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
-  return fitted(request, fit_recompute, nullptr, /*by_stage=*/true, problems);
+  return fitted(request, nullptr, /*by_stage=*/true, problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems) {
-  return fitted(request, fit_recompute_alike, nullptr, /*by_stage=*/false, problems);
+  return fitted(request, nullptr, /*by_stage=*/false, problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request,
                                                     Problems& problems) {
-  return fitted(request, fit_recompute_on_device, machine_of(request), /*by_stage=*/true, problems);
+  return fitted(request, machine_of(request), /*by_stage=*/true, problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
                                                           Problems& problems) {
-  return fitted(request, fit_recompute_alike_on_device, machine_of(request), /*by_stage=*/false,
-                problems);
+  return fitted(request, machine_of(request), /*by_stage=*/false, problems);
 }
 
 bool recompute_differs(const Plan& plan) {

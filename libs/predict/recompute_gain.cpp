@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "predict/fit.h"
 
@@ -78,13 +77,12 @@ std::string waste_of(const std::string& what, const std::optional<RecomputeGain>
     return "";
   const bool timed = prediction.timed() && gain.seconds_without > 0;
   if (timed && prediction.step_seconds < gain.seconds_without) return "";
-  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text =
       freed > 0
-          ? fmt::format("{} frees {} of the fullest rank's {}", what, bytes(freed),
-                        bytes(gain.peak_without))
+          ? fmt::format("{} frees {} of the fullest rank's {}", what, memory_text(freed),
+                        memory_text(gain.peak_without))
           : fmt::format("{} frees no memory: the fullest rank needs {} with it and {} without it",
-                        what, bytes(peak), bytes(gain.peak_without));
+                        what, memory_text(peak), memory_text(gain.peak_without));
   if (timed)
     text += fmt::format(", and a step takes {:.0f} % longer",
                         100 * (prediction.step_seconds / gain.seconds_without - 1));
@@ -104,9 +102,8 @@ void weigh_recompute(const Plan& plan, const Machine& machine, int threads,
   if (!recomputes(plan.request.recompute) || plan.work > most_work_for_a_note) return;
   PlanRequest request = plan.request;
   request.recompute = {};
-  const auto without = plan_if_possible(request);
-  if (!without) return;
-  prediction.recompute = gain_of(predict(*without, machine, threads));
+  if (const auto without = plan_if_possible(request))
+    prediction.recompute = gain_of(predict(*without, machine, threads));
 }
 
 void add_waste(const Prediction& prediction, Json& json) {

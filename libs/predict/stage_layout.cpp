@@ -5,17 +5,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
-#include <tuple>
+#include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
-#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/stage_balance.h"
 #include "predict/fit.h"
-#include "predict/prediction.h"
 
 namespace mw {
 namespace {
@@ -24,43 +25,44 @@ namespace {
 constexpr int most_searched = 3;
 constexpr double plans_of_a_search = 60;  // about how many plans a search for recompute makes
 
-struct PricedLayout : PredictedPlan {  // without a plan: the layout is refused
-  bool fits = false;
-  std::int64_t peak() const { return predicted.highest_peak(); }
-  double full() const { return predicted.fullest().filled(); }
+// A layout of stages and what it is judged by. Without a plan: the layout is refused.
+struct PricedLayout : PredictedPlan {
+  bool fits = true;
+  double seconds = 0;  // of a step; or what the busiest stage has to do, by declared costs
+  double full = 0;     // of the fullest rank: its share of a device, or its bytes
   // Whether this layout is to be taken instead of the other: it alone fits; or neither does, and it
   // holds less; or its step is shorter by more than `share` of the other's.
-  bool better_than(const PricedLayout& other, double share) const {
+  bool better_than(const PricedLayout& other, double share = 0) const {
     if (plan == nullptr) return false;
     if (other.plan == nullptr || fits != other.fits) return other.plan == nullptr || fits;
-    if (!fits && full() != other.full()) return full() < other.full();
-    return predicted.step_seconds < other.predicted.step_seconds * (1 - share);
+    if (!fits && full != other.full) return full < other.full;
+    return seconds < other.seconds * (1 - share);
   }
 };
 
 PricedLayout judged(PredictedPlan plan, std::int64_t memory) {
-  PricedLayout tried{std::move(plan)};
-  tried.fits = tried.predicted.fits && tried.predicted.host_fits() &&
-               (memory <= 0 || tried.peak() <= memory);
-  return tried;
+  const Prediction& p = plan.predicted;
+  const bool fits = p.fits && p.host_fits() && (memory <= 0 || p.highest_peak() <= memory);
+  const double seconds = p.step_seconds, full = p.fullest().filled();
+  return {std::move(plan), fits, seconds, full};
 }
 
 PricedLayout priced_layout(std::shared_ptr<const Plan> plan, const Machine& machine,
                            std::int64_t memory, int threads) {
+  throw_if_stopped();
   Prediction predicted = predict(*plan, machine, threads);
   return judged({std::move(plan), std::move(predicted)}, memory);
 }
 
-// The note on the layout that was chosen, and on what even stages would take (null: they are
-// refused).
+// The note on the layout that was chosen, and on what even stages would take.
 std::string layout_note(const std::vector<int>& layers, const char* of, double seconds,
-                        const double* even, bool even_fits) {
+                        const PricedLayout& even) {
   return fmt::format(
       "stages of {} layers, by predicted times {}and memory: {} a step; even ones {}",
       fmt::join(layers, ", "), of, duration_text(seconds),
-      even == nullptr
-          ? "are refused"
-          : fmt::format("would take {}{}", duration_text(*even), even_fits ? "" : ", and not fit"));
+      even.plan == nullptr ? "are refused"
+                           : fmt::format("would take {}{}", duration_text(even.seconds),
+                                         even.fits ? "" : ", and not fit"));
 }
 
 // Seconds that each virtual stage computes for a microbatch, as predicted. Works of a group, which
@@ -114,33 +116,153 @@ LayerCosts costs_of(const PricedLayout& tried) {
   return costs;
 }
 
-// Plans a layout with `make`. A strategy's error is a refusal.
-std::shared_ptr<const Plan> planned(const PlanMaker& make, const PlanRequest& request,
-                                    Problems& problems) {
-  try {
-    return make(request, problems);
-  } catch (const Error& error) {
-    if (ends_all(error)) throw;
-    problems.add(error);
-    return nullptr;
-  }
-}
+// Walks from a layout to others that differ from it by a layer, as long as they are better.
+class LayoutWalk {
+ public:
+  virtual ~LayoutWalk() = default;
 
-class Balancer {
+ protected:
+  LayoutWalk(const PlanRequest& request, std::int64_t memory, int tries,
+             const PlanMaker& make = make_plan)
+      : request_(request), memory_(memory), make_(make), left_(tries) {}
+
+  virtual PricedLayout priced(std::shared_ptr<const Plan> plan) const = 0;
+  virtual bool better(const PricedLayout& one, const PricedLayout& other) const = 0;
+  // Whether a layout is worth a plan.
+  virtual bool hopeful(const std::vector<int>&) const { return true; }
+
+  PricedLayout in(const std::vector<int>& layers) const {
+    throw_if_stopped();
+    PlanRequest request = request_;
+    request.stage_layers = layers;
+    auto plan = plan_if_possible(request, nullptr, make_);
+    return plan ? priced(std::move(plan)) : PricedLayout{};
+  }
+
+  // Tries the layout, once. Whether it is better than all before.
+  bool consider(const std::vector<int>& layers) {
+    if (!hopeful(layers) || !tried_.insert(layers).second) return false;
+    --left_;
+    PricedLayout found = in(layers);
+    if (!better(found, best_)) return false;
+    best_ = std::move(found);
+    return true;
+  }
+
+  // Moves one layer of the best layout from one of the stages `from` to one of the stages `to`.
+  bool move(std::span<const int> from, std::span<const int> to) {
+    const std::vector<int> layers = best_.plan->stage_layers;
+    for (const int giver : from) {
+      for (const int taker : to) {
+        const std::vector<int> moved = with_move(layers, stage_of_, giver, taker);
+        if (left_ > 0 && giver != taker && !moved.empty() && consider(moved)) return true;
+      }
+    }
+    return false;
+  }
+
+  // The best plan, made again with a note of what was chosen instead of the strategy's own note.
+  std::shared_ptr<const Plan> noted(std::string note) const {
+    PlanRequest request = best_.plan->request;  // with the recompute chosen for this layout
+    request.stage_layers = best_.plan->stage_layers;
+    request.notes.push_back(std::move(note));
+    return plan_if_possible(request);
+  }
+
+  const PlanRequest& request_;
+  const std::int64_t memory_;
+  const PlanMaker make_;
+  std::vector<int> stage_of_;
+  std::set<std::vector<int>> tried_;
+  PricedLayout best_;
+  int left_;
+};
+
+// Looks for the layout whose busiest stage has least to do by declared costs, where no machine is
+// named.
+class CostWalk : public LayoutWalk {
+ public:
+  CostWalk(const PlanRequest& request, std::int64_t memory)
+      : LayoutWalk(request, memory, most_tries) {}
+
+  // `plan`: of the strategy's own layout.
+  std::shared_ptr<const Plan> run(std::shared_ptr<const Plan> plan) {
+    costs_ = declared_costs(*plan->graph);
+    stage_of_ = plan->schedule.stage_of;
+    const PricedLayout own = best_ = priced(std::move(plan));
+    const std::vector<int>& layers = own.plan->stage_layers;
+    tried_ = {layers};
+    consider(even_layers(own.plan->graph->layers, static_cast<int>(layers.size())));
+    while (step()) {
+    }
+    if (best_.plan == own.plan) return own.plan;
+    return noted(fmt::format(
+        "stages of {} layers, by declared costs and memory: {} a rank at most, "
+        "where {} would need {}",
+        fmt::join(best_.plan->stage_layers, ", "), memory_text(best_.predicted.highest_peak()),
+        fmt::join(layers, ", "), memory_text(own.predicted.highest_peak())));
+  }
+
+ private:
+  static constexpr int most_tries = 24;  // layouts that are planned beside the strategy's own
+  static constexpr double rounding = 1e-9;
+
+  double cost_of(const std::vector<int>& layers) const {
+    return std::ranges::max(stage_costs(costs_, layers, stage_of_));
+  }
+
+  // Seconds are declared costs here, and devices are not known.
+  PricedLayout priced(std::shared_ptr<const Plan> plan) const override {
+    Prediction p;
+    p.step_seconds = cost_of(plan->stage_layers);
+    for (const Program& program : plan->programs) {
+      StageForecast& stage = p.stages.emplace_back();
+      stage.memory.peak = stage.most.peak =
+          highest_peak({&program, 1}, plan->request.scratch.get());
+    }
+    return judged({std::move(plan), std::move(p)}, memory_);
+  }
+
+  bool better(const PricedLayout& one, const PricedLayout& other) const override {
+    const bool both = one.plan != nullptr && one.fits == other.fits;
+    const bool equal = std::abs(one.seconds - other.seconds) <= rounding * other.seconds;
+    return both && (equal || !one.fits) ? one.full < other.full : one.better_than(other);
+  }
+
+  bool hopeful(const std::vector<int>& layers) const override {
+    return !best_.fits || cost_of(layers) <= best_.seconds * (1 + rounding);
+  }
+
+  // Moves a layer from the stage that needs most memory to one of the others, those that need least
+  // first.
+  bool step() {
+    const std::vector<StageForecast>& stages = best_.predicted.stages;
+    std::vector<int> order(stages.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](int stage) { return stages[stage].memory.peak; });
+    return move(std::span(order).last(1), order);
+  }
+
+  LayerCosts costs_;
+};
+
+// Looks for the layout with the shortest step on a machine.
+class Balancer : public LayoutWalk {
  public:
   Balancer(const PlanRequest& request, const Machine& machine, std::int64_t memory, int tries,
-           const PlanMaker& make)
-      : request_(request), machine_(machine), memory_(memory), make_(make), left_(tries) {}
+           const PlanMaker& make = make_plan)
+      : LayoutWalk(request, memory, tries, make), machine_(machine) {}
 
   // Finds the best layout. `own`: the strategy's layout, which has no plan where it is refused. The
   // result has no plan where the even layout is refused as well.
-  PredictedPlan run(PricedLayout own, const std::vector<int>& even) {
-    if (own.plan != nullptr) tried_[own.plan->stage_layers] = own;
-    plan(even);
-    best_ = tried_.at(even);  // the even layout stays where others gain nothing
-    if (own.better_than(best_, 0)) best_ = own;
-    if (best_.plan == nullptr) return {};
+  PredictedPlan run(const PricedLayout& own, const std::vector<int>& even) {
+    const bool known = own.plan != nullptr && own.plan->stage_layers == even;
+    evenly_ = known ? own : in(even);
+    if (own.plan == nullptr && evenly_.plan == nullptr) return {};
+    best_ = own.better_than(evenly_) ? own : evenly_;  // the even one where others gain nothing
     stage_of_ = best_.plan->schedule.stage_of;
+    tried_ = {even};
+    if (own.plan != nullptr) tried_.insert(own.plan->stage_layers);
     consider(balance_layers(costs_of(own.plan != nullptr ? own : best_), stage_of_));
     // Recompute changes with the layout, and so do the costs.
     while (left_ > 0 && recompute_differs(*best_.plan) &&
@@ -149,54 +271,30 @@ class Balancer {
     for (int round = 0; machine_.uneven() && round < 2; ++round) consider(evened());
     while (left_ > 0 && step()) {
     }
-    return noted(even);
+    return chosen();
   }
 
  private:
-  PricedLayout priced(std::shared_ptr<const Plan> plan) const {
-    throw_if_stopped();
+  PricedLayout priced(std::shared_ptr<const Plan> plan) const override {
     return priced_layout(std::move(plan), machine_, memory_, request_.threads);
   }
 
-  // Plans and prices the layout; false if that was done before.
-  bool plan(const std::vector<int>& layers) {
-    const auto [found, missing] = tried_.try_emplace(layers);
-    if (!missing) return false;
-    PlanRequest request = request_;
-    request.stage_layers = layers;
-    Problems none;
-    if (const auto plan = planned(make_, request, none)) found->second = priced(plan);
-    return true;
-  }
-
-  // Tries the layout. Whether it is better than all before, by a thousandth of a step.
-  bool consider(const std::vector<int>& layers) {
-    constexpr double least_gain = 1e-3;
-    if (!plan(layers)) return false;
-    --left_;
-    const PricedLayout& found = tried_.at(layers);
-    if (!found.better_than(best_, least_gain)) return false;
-    best_ = found;
-    return true;
+  // Better by a thousandth of a step.
+  bool better(const PricedLayout& one, const PricedLayout& other) const override {
+    return one.better_than(other, 1e-3);
   }
 
   // Moves one layer from the stages that are busiest, or hold most, to those that are least so.
   bool step() {
-    const std::vector<int> layers = best_.plan->stage_layers;
     const std::vector<double> load = loads();
     std::vector<int> order(load.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return load[a] > load[b]; });
     constexpr std::size_t looked_at = 3;
     const std::size_t some = std::min(looked_at, order.size() / 2);
-    for (std::size_t from = 0; from < some; ++from) {
-      for (std::size_t to = 0; to < some; ++to) {
-        const std::vector<int> moved =
-            with_move(layers, stage_of_, order[from], order[order.size() - 1 - to]);
-        if (left_ > 0 && !moved.empty() && consider(moved)) return true;
-      }
-    }
-    return false;
+    const std::vector<int> least(order.rbegin(),
+                                 order.rbegin() + static_cast<std::ptrdiff_t>(some));
+    return move(std::span(order).first(some), least);
   }
 
   // The load of each stage of the best layout, which moves of layers are to even out: seconds, or
@@ -253,29 +351,16 @@ class Balancer {
     return load;
   }
 
-  // The best plan. Where its layout is not the even one it is made again, with a note of what was
-  // chosen instead of the strategy's own note.
-  PredictedPlan noted(const std::vector<int>& even) const {
+  // The best plan, or that of the even layout.
+  PredictedPlan chosen() const {
     constexpr double worth = 5e-3;  // share of a step: the even layout stays if others gain less
-    const PricedLayout& evenly = tried_.at(even);
-    if (best_.plan == evenly.plan || !best_.better_than(evenly, worth)) return evenly;
-    PlanRequest request = best_.plan->request;  // with the recompute chosen for this layout
-    request.stage_layers = best_.plan->stage_layers;
-    request.notes.push_back(layout_note(request.stage_layers, "", best_.predicted.step_seconds,
-                                        evenly.plan ? &evenly.predicted.step_seconds : nullptr,
-                                        evenly.fits));
-    Problems none;
-    return {make_plan(request, none), best_.predicted};
+    if (best_.plan == evenly_.plan || !best_.better_than(evenly_, worth)) return evenly_;
+    return {noted(layout_note(best_.plan->stage_layers, "", best_.seconds, evenly_)),
+            best_.predicted};
   }
 
-  const PlanRequest& request_;
   const Machine& machine_;
-  const std::int64_t memory_;
-  const PlanMaker& make_;
-  std::vector<int> stage_of_;
-  std::map<std::vector<int>, PricedLayout> tried_;
-  PricedLayout best_;
-  int left_;
+  PricedLayout evenly_;
 };
 
 // The even layout of a pipeline that balances its stages itself, where the request gives no layers;
@@ -300,18 +385,13 @@ int layouts_to_try(const PlanRequest& request, const std::shared_ptr<const Plan>
   return std::min({tries, most_searched, static_cast<int>(std::min(layouts, 100.0))});
 }
 
-// The plans of all steps in one layout.
-struct StepsInLayout {
-  std::shared_ptr<const Plan> plan;  // null: the plans are refused
-  std::shared_ptr<const StepPlans> all;
-  double seconds = 0;  // mean seconds of a step
-  std::int64_t peak = 0;
-  bool fits = true;
-  bool better_than(const StepsInLayout& other) const {
-    if (plan == nullptr) return false;
-    if (other.plan == nullptr || fits != other.fits) return other.plan == nullptr || fits;
-    return fits ? seconds < other.seconds : peak < other.peak;
+// The plans of all steps in one layout: their mean seconds and the highest peak.
+struct StepsInLayout : PricedLayout {
+  std::shared_ptr<const StepPlans> all;  // null: one plan for all steps
+  std::vector<std::shared_ptr<const Plan>> plans() const {
+    return all ? all->plans : std::vector{plan};
   }
+  std::vector<int> of_step() const { return all ? all->of_step : std::vector{0}; }
 };
 
 class StepsBalancer {
@@ -347,15 +427,13 @@ class StepsBalancer {
     const StepsInLayout other = in(balanced->stage_layers, none);
     if (!other.better_than(best)) return best;
     return planned_in(balanced->stage_layers, problems,
-                      layout_note(balanced->stage_layers, "of all steps ", other.seconds,
-                                  evenly.plan ? &evenly.seconds : nullptr, evenly.fits));
+                      layout_note(balanced->stage_layers, "of all steps ", other.seconds, evenly));
   }
 
  private:
   static double work_of(const StepsInLayout& steps) {
-    if (steps.all == nullptr) return steps.plan->work;
     double work = 0;
-    for (const auto& plan : steps.all->plans) work += plan->work;
+    for (const auto& plan : steps.plans()) work += plan->work;
     return work;
   }
 
@@ -369,25 +447,21 @@ class StepsBalancer {
     const PlanMaker make = [&](const PlanRequest& made, Problems& found) {
       return make_step_plans(made, policy_, steps_, steps.all, found);
     };
-    steps.plan = planned(make, request, problems);
+    steps.plan = plan_if_possible(request, &problems, make);
     return steps;
   }
 
   StepsInLayout in(const std::vector<int>& layers, Problems& problems) const {
     StepsInLayout steps = planned_in(layers, problems);
     if (steps.plan == nullptr) return steps;
-    const auto plans = steps.all ? steps.all->plans : std::vector{steps.plan};
+    const auto plans = steps.plans();
+    const std::vector<int> of_step = steps.of_step();
     for (std::size_t p = 0; p < plans.size(); ++p) {
-      throw_if_stopped();
       const PricedLayout priced = priced_layout(plans[p], machine_, memory_, request_.threads);
-      const double share =
-          steps.all == nullptr
-              ? 1
-              : static_cast<double>(std::count(steps.all->of_step.begin(), steps.all->of_step.end(),
-                                               static_cast<int>(p))) /
-                    static_cast<double>(steps.all->of_step.size());
-      steps.seconds += share * priced.predicted.step_seconds;
-      steps.peak = std::max(steps.peak, priced.peak());
+      const auto times = std::ranges::count(of_step, static_cast<int>(p));
+      steps.seconds +=
+          static_cast<double>(times) / static_cast<double>(of_step.size()) * priced.seconds;
+      steps.full = std::max(steps.full, static_cast<double>(priced.predicted.highest_peak()));
       steps.fits = steps.fits && priced.fits;
     }
     return steps;
@@ -406,24 +480,31 @@ std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const
                                                std::int64_t memory, Problems& problems, int tries,
                                                const PlanMaker& make) {
   Problems of_own;
-  std::shared_ptr<const Plan> own = planned(make, request, of_own);
+  std::shared_ptr<const Plan> own = plan_if_possible(request, &of_own, make);
   if (const std::vector<int> even = even_for(request, own); !even.empty()) {
     PricedLayout first;
     if (own != nullptr) first = priced_layout(own, machine, memory, request.threads);
     const int most = layouts_to_try(request, own, tries);
-    own = Balancer(request, machine, memory, most, make).run(std::move(first), even).plan;
+    own = Balancer(request, machine, memory, most, make).run(first, even).plan;
   }
   if (own == nullptr) problems.add(of_own);
   return own;
+}
+
+std::shared_ptr<const Plan> make_plan_within(const PlanRequest& request, std::int64_t memory,
+                                             Problems& problems) {
+  std::shared_ptr<const Plan> own = make_plan(request, problems);
+  const bool open = own != nullptr && problems.empty() && request.stage_layers.empty() &&
+                    own->stages() > 1 && !own->stage_layers.empty();
+  return open ? CostWalk(request, memory).run(std::move(own)) : own;
 }
 
 PredictedPlan predict_balanced_plan(const PlanRequest& request, const Machine& machine,
                                     std::int64_t memory, PredictedPlan own) {
   const std::vector<int> even = even_for(request, own.plan);
   if (even.empty()) return own;
-  const PlanMaker make = make_plan;
   const int most = layouts_to_try(request, own.plan, most_layouts);
-  return Balancer(request, machine, memory, most, make).run(judged(std::move(own), memory), even);
+  return Balancer(request, machine, memory, most).run(judged(std::move(own), memory), even);
 }
 
 std::shared_ptr<const Plan> make_balanced_step_plans(const PlanRequest& request,

@@ -4,13 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "meshwright/engine/plan.h"
 #include "meshwright/error.h"
 #include "predict/machine.h"
-#include "predict/prediction.h"
+#include "predict/variants.h"
 
 namespace mw {
 
@@ -26,21 +25,23 @@ namespace mw {
 // `tries`: layouts that are planned at most, beside the strategy's own and the even one; fewer
 // where recompute is chosen for each.
 constexpr int most_layouts = 16;
-using PlanMaker = std::function<std::shared_ptr<const Plan>(const PlanRequest&, Problems&)>;
 std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
                                                std::int64_t memory, Problems& problems,
                                                int tries = most_layouts,
                                                const PlanMaker& make = make_plan);
-
-// A plan with what is predicted for it on a machine.
-struct PredictedPlan {
-  std::shared_ptr<const Plan> plan;  // null: there is none
-  Prediction predicted;
-};
 // The plan that make_balanced_plan makes, with its prediction. `own` is what make_plan gives for
 // the request, predicted on the same machine, which is not made again.
 PredictedPlan predict_balanced_plan(const PlanRequest& request, const Machine& machine,
                                     std::int64_t memory, PredictedPlan own);
+
+// Makes the request's plan, as make_plan does, where no machine is named. Where a pipeline balances
+// its stages itself and the request gives no layers, layouts near the strategy's own are planned
+// too. Of the layouts that keep to `memory` (bytes a rank; 0: no limit), the one is taken whose
+// busiest stage has least to do by declared costs, and among equal ones the one with the lowest
+// peak. Where no layout keeps to it, the one with the lowest peak is taken. A note says what was
+// chosen.
+std::shared_ptr<const Plan> make_plan_within(const PlanRequest& request, std::int64_t memory,
+                                             Problems& problems);
 
 // make_balanced_plan() for a run with a policy of microbatches, whose steps may differ
 // (make_step_plans). All steps have one layout: the even one, the strategy's own, or the one that

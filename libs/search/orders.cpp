@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "meshwright/engine/interrupt.h"
 #include "meshwright/replay.h"
 #include "meshwright/stage_balance.h"
+#include "predict/variants.h"
 
 namespace mw {
 namespace {
@@ -143,7 +143,8 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
   order.chunks = side.chunks;
   order.microbatches = microbatches;
   order.times = times_of(times, request_.base->graph->layers, ways * side.chunks);
-  try {
+  // A schedule may not take so many microbatches or chunks.
+  return unless_refused([&]() -> std::optional<OrderTerms> {
     const Schedule schedule = request_.schedule(side.schedule, order);
     if (!in_bounds(schedule, order)) return std::nullopt;
     if (!right_.contains(stages_side)) {
@@ -153,11 +154,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
       right_.insert(stages_side);
     }
     return read(schedule, times.layer);
-  } catch (const Stopped&) {
-    throw;
-  } catch (const Error&) {  // the schedule does not take so many microbatches or chunks
-    return std::nullopt;
-  }
+  });
 }
 
 std::optional<OrderTerms> SearchOrders::read(const Schedule& schedule,

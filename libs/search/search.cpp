@@ -407,8 +407,8 @@ class MixSearch {
         "of "
         "them, for which a driver would report {} of {}: {}",
         count == 1 ? "1 plan is" : fmt::format("{} plans are", count),
-        format_bytes(static_cast<double>(fastest->predicted.most_reported().reported())),
-        format_bytes(static_cast<double>(fastest->predicted.most_reported().device.bytes)),
+        memory_text(fastest->predicted.most_reported().reported()),
+        memory_text(fastest->predicted.most_reported().device.bytes),
         what_loses(best, *fastest, request_.memory));
   }
 
@@ -418,8 +418,7 @@ class MixSearch {
     const std::int64_t asked = request_.asked_memory, has = request_.machine->most_memory();
     if (asked > has && has > 0)
       text += fmt::format("\nmemory: {} is more than a device's {}, by which plans are judged",
-                          format_bytes(static_cast<double>(asked)),
-                          format_bytes(static_cast<double>(has)));
+                          memory_text(asked), memory_text(has));
     if (out_.unconfirmed > 0)
       text += fmt::format(
           "\n{} as fast by the closed form {} most likely too large and not planned whole: a "

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "meshwright/engine/text.h"
+#include "predict/variants.h"
 
 namespace mw {
 namespace {
@@ -45,11 +46,9 @@ class Resolved {
   const Json& operator()(const Json& entry) {
     const auto [known, missing] = all_.try_emplace(entry.dump());
     if (missing) {
-      try {
-        known->second = request_.source.make(entry).options;
-      } catch (const Error&) {  // a strategy that needs more options says so when it is planned
-        known->second = entry;
-      }
+      const auto made =
+          unless_refused([&] { return std::optional(request_.source.make(entry).options); });
+      known->second = made.value_or(entry);  // what lacks options says so when it is planned
     }
     return known->second;
   }

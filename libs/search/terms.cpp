@@ -9,15 +9,15 @@
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/host.h"
-#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/rank_view.h"
 #include "predict/network.h"
 #include "predict/price.h"
 
 namespace mw {
 
-std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json& entries,
-                                       std::map<Json, StrategyChoice>& made) {
+// The strategies of a plan's entries. Each entry's strategy is made once and kept in `made`.
+static std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json& entries,
+                                              std::map<Json, StrategyChoice>& made) {
   std::vector<StrategyChoice> choices;
   for (const Json& entry : entries) {
     auto found = made.find(entry);
@@ -25,6 +25,20 @@ std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json&
     choices.push_back(found->second);
   }
   return choices;
+}
+
+std::shared_ptr<const Plan> plan_of(const SearchRequest& search, PlanRequest request,
+                                    const Json& entries, std::map<Json, StrategyChoice>& choices,
+                                    Problems& problems, const PlanMaker& make) {
+  throw_if_stopped();
+  return unless_refused(
+      [&] {
+        request.strategies = choices_of(search, entries, choices);
+        auto plan = make(request, problems);
+        if (plan) check_placed(*plan, *search.machine, problems);
+        return problems.empty() ? plan : nullptr;
+      },
+      &problems);
 }
 
 namespace {
@@ -75,22 +89,11 @@ void SearchTerms::choose_layers() {
 }
 
 std::shared_ptr<const Plan> SearchTerms::made(const PlanRequest& request, const Json& entries) {
-  throw_if_stopped();
   ++plans_;
   Problems problems;
-  try {
-    PlanRequest own = request;
-    own.strategies = choices_of(request_, entries, choices_);
-    auto plan = make_plan(own, problems);
-    if (plan) check_placed(*plan, *request_.machine, problems);
-    if (plan && problems.empty()) return plan;
-  } catch (const Stopped&) {
-    throw;
-  } catch (const Error& error) {  // a strategy's own error
-    problems.add(error);
-  }
+  auto plan = plan_of(request_, request, entries, choices_, problems);
   if (!refusal_ && !problems.empty()) refusal_ = problems.list().front();
-  return nullptr;
+  return plan;
 }
 
 std::shared_ptr<const Plan> SearchTerms::made(const Asked& asked) {

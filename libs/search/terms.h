@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "predict/variants.h"
 #include "search/orders.h"
 #include "search/space.h"
 
@@ -173,8 +174,10 @@ class PartTerms {
 // The terms of the plan's step, apart from the work of its microbatches.
 DataTerms data_terms(const Plan& plan, const ClusterMachine& machine);
 
-// The strategies of a plan's entries. Each entry's strategy is made once and kept in `made`.
-std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json& entries,
-                                       std::map<Json, StrategyChoice>& made);
+// The request's plan with the strategies of these entries, on the search's machine; null, with
+// problems, where it is refused. Each entry's strategy is made once and kept in `choices`.
+std::shared_ptr<const Plan> plan_of(const SearchRequest& search, PlanRequest request,
+                                    const Json& entries, std::map<Json, StrategyChoice>& choices,
+                                    Problems& problems, const PlanMaker& make = make_plan);
 
 }  // namespace mw

@@ -9,7 +9,6 @@
 #include <map>
 #include <set>
 
-#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/stage_balance.h"
@@ -21,20 +20,18 @@ WholePlans::WholePlans(const SearchRequest& request, const SearchSpace& space,
                        std::function<void()> planned)
     : request_(request), space_(space), planned_(std::move(planned)) {}
 
-PlanRequest WholePlans::request_of(const SearchCandidate& candidate, const Json& entries) {
+PlanRequest WholePlans::request_of(const SearchCandidate& candidate) const {
   PlanRequest request = request_.base->request;
   request.microbatch = candidate.microbatch;
   const SearchPolicy& policy = space_.policies.at(candidate.policy);
   request.recompute = policy.recompute.policy;
   request.offload = policy.offload.policy;
-  request.strategies = choices_of(request_, entries, choices_);
   return request;
 }
 
 int WholePlans::plan(const SearchCandidate& candidate) {
   if (const auto known = places_.find(candidate.key()); known != places_.end())
     return known->second;
-  throw_if_stopped();
   FoundPlan found;
   found.entries =
       entries_of(candidate.stages_side < 0 ? nullptr : &space_.stages[candidate.stages_side],
@@ -46,41 +43,26 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   found.closed_form_seconds = candidate.seconds;
   found.closed_form_bytes = candidate.bytes;
   found.closed_form_host_bytes = candidate.host;
-  std::shared_ptr<const Plan> plan;
+  PlanRequest request = request_of(candidate);
+  if (candidate.stages > 1) {  // even stages, which are one plan to make: see balance()
+    const int chunks = space_.stages[candidate.stages_side].chunks;
+    request.stage_layers = even_layers(request_.base->graph->layers, candidate.stages * chunks);
+  }
   Problems problems;
-  try {
-    PlanRequest request = request_of(candidate, found.entries);
-    if (candidate.stages > 1) {  // even stages, which are one plan to make: see balance()
-      const int chunks = space_.stages[candidate.stages_side].chunks;
-      request.stage_layers = even_layers(request_.base->graph->layers, candidate.stages * chunks);
-    }
-    plan = make_plan(request, problems);
-    if (plan) check_placed(*plan, *request_.machine, problems);
-  } catch (const Stopped&) {
-    throw;
-  } catch (const Error& error) {  // a strategy refuses the plan
-    problems.add(error);
+  const auto plan = plan_of(request_, std::move(request), found.entries, choices_, problems);
+  if (plan) {
+    found.predicted = predict(*plan, *request_.machine);
+    found.plan = plan->mix();
+    found.layers = plan->stage_layers;
+    found.measured = nearest_measured(request_.machine->stack().measured, sizes_of(*plan));
+    found.predicted.limit_memory(request_.memory);
+    found.fits = found.predicted.fits;
+    if (found.fits) check_plan(*plan, problems);  // it may be recommended
   }
   int& place = places_[candidate.key()];
   place = -1;
   if (!plan || !problems.empty()) {
     if (!refusal_ && !problems.empty()) refusal_ = problems.list().front();
-    return place;
-  }
-  try {
-    found.predicted = predict(*plan, *request_.machine);
-  } catch (const Stopped&) {
-    places_.erase(candidate.key());
-    throw;
-  }
-  found.plan = plan->mix();
-  found.layers = plan->stage_layers;
-  found.measured = nearest_measured(request_.machine->stack().measured, sizes_of(*plan));
-  found.predicted.limit_memory(request_.memory);
-  found.fits = found.predicted.fits;
-  if (found.fits) check_plan(*plan, problems);  // it may be recommended
-  if (!problems.empty()) {
-    if (!refusal_) refusal_ = problems.list().front();
     return place;
   }
   place = static_cast<int>(all_.size());
@@ -100,18 +82,15 @@ bool WholePlans::balance(int place) {
   if (balanced_[at]) return false;
   balanced_[at] = true;
   FoundPlan& found = all_[at];
-  Problems problems;
-  std::shared_ptr<const Plan> plan;
-  try {
-    plan = make_balanced_plan(request_of(candidates_[at], found.entries), *request_.machine,
-                              request_.memory, problems, tries);
+  const PlanMaker balanced = [&](const PlanRequest& request, Problems& problems) {
+    auto plan = make_balanced_plan(request, *request_.machine, request_.memory, problems, tries);
     if (plan) check_plan(*plan, problems);
-  } catch (const Stopped&) {
-    throw;
-  } catch (const Error& error) {  // a strategy refuses the plan
-    problems.add(error);
-  }
-  if (!plan || !problems.empty()) return false;
+    return plan;
+  };
+  Problems none;
+  const auto plan =
+      plan_of(request_, request_of(candidates_[at]), found.entries, choices_, none, balanced);
+  if (!plan) return false;
   Prediction predicted = predict(*plan, *request_.machine);
   predicted.limit_memory(request_.memory);
   if (!predicted.fits && found.fits) return false;
@@ -292,10 +271,6 @@ void refuse_running_out(const SearchRequest& request, const FoundPlan& nearest,
 
 namespace {
 
-std::string memory_text(std::int64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
-
 std::string step_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
@@ -339,10 +314,9 @@ int WholePlans::fastest_like(const SearchCandidate& of, int place) const {
 }
 
 std::string settings_text(const FoundPlan& found) {
-  std::string text = fmt::format("plan = {}, microbatch = {}, recompute = {}", found.plan,
-                                 found.microbatch, lua_text(found.recompute));
-  if (found.offload != "none") text += fmt::format(", offload = {}", lua_text(found.offload));
-  return text;
+  return Settings{found.plan, found.microbatch, lua_text(found.recompute),
+                  found.offload == "none" ? "" : lua_text(found.offload)}
+      .text();
 }
 
 std::string what_limits(const FoundPlan& found) {
@@ -365,14 +339,12 @@ std::string what_limits(const FoundPlan& found) {
 }
 
 std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64_t memory) {
-  std::vector<std::string> changed;
-  if (other.plan != best.plan) changed.push_back("plan = " + other.plan);
-  if (other.microbatch != best.microbatch)
-    changed.push_back(fmt::format("microbatch = {}", other.microbatch));
-  if (other.recompute != best.recompute)
-    changed.push_back("recompute = " + lua_text(other.recompute));
-  if (other.offload != best.offload) changed.push_back("offload = " + lua_text(other.offload));
-  const std::string what = join(changed);
+  Settings changed;
+  if (other.plan != best.plan) changed.plan = other.plan;
+  if (other.microbatch != best.microbatch) changed.microbatch = other.microbatch;
+  if (other.recompute != best.recompute) changed.recompute = lua_text(other.recompute);
+  if (other.offload != best.offload) changed.offload = lua_text(other.offload);
+  const std::string what = changed.text();
   if (!other.fits) {
     const std::int64_t peak = other.predicted.fullest().memory.peak;
     memory = std::min(memory, other.predicted.bound());  // limit of the fullest device
@@ -416,17 +388,16 @@ static std::string held_text(const MemoryForecast& memory) {
   std::sort(held.rbegin(), held.rend());
   std::vector<std::string> texts;
   for (const auto& [count, name] : held)
-    texts.push_back(fmt::format("{} {}", name, format_bytes(static_cast<double>(count))));
+    texts.push_back(fmt::format("{} {}", name, memory_text(count)));
   return join(texts);
 }
 
 std::string memory_hint(const FoundPlan& nearest, const std::vector<FoundPlan>& all, double limit,
                         double host_limit) {
-  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   const MemoryForecast& most = nearest.predicted.fullest().memory;
   std::string hint = fmt::format(
       "devices with {} each, or more ranks under strategies that share out what fills them ({})",
-      bytes(most.peak), held_text(most));
+      memory_text(most.peak), held_text(most));
   const auto kept_out = std::find_if(all.begin(), all.end(), [&](const FoundPlan& one) {
     return static_cast<double>(one.predicted.fullest().memory.peak) <= limit &&
            !one.predicted.host_fits();
@@ -434,7 +405,7 @@ std::string memory_hint(const FoundPlan& nearest, const std::vector<FoundPlan>& 
   if (kept_out == all.end()) return hint;
   return hint +
          fmt::format("; {} would fit the devices, and takes {} in the host memory of a node, of {}",
-                     settings_text(*kept_out), bytes(kept_out->predicted.host_needed),
+                     settings_text(*kept_out), memory_text(kept_out->predicted.host_needed),
                      format_bytes(host_limit));
 }
 

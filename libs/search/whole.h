@@ -38,7 +38,7 @@ class WholePlans {
   const Problem* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
 
  private:
-  PlanRequest request_of(const SearchCandidate& candidate, const Json& entries);
+  PlanRequest request_of(const SearchCandidate& candidate) const;
 
   const SearchRequest& request_;
   const SearchSpace& space_;
