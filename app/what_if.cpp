@@ -9,9 +9,9 @@
 #include "app/texts.h"
 #include "app/verbs.h"
 #include "lua/settings.h"
-#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
+#include "predict/variants.h"
 
 namespace mw {
 namespace {
@@ -29,7 +29,7 @@ Priced priced(Experiment experiment) {
   const auto& e = made.experiment;
   PricedPlan plan = price_plan(e, /*advice=*/false);
   made.prediction = std::move(plan.prediction);
-  if (plan.machine.is_cluster() && e.memory > 0) made.prediction.limit_memory(e.memory);
+  made.prediction.limit_memory(e.memory);
   if (!plan.machine.is_cluster() && e.memory > 0 && made.prediction.highest_peak() > e.memory)
     made.prediction.fits = false;
   return made;
@@ -150,14 +150,11 @@ class FollowNodes {
     return ways;
   }
   bool fills(const Json& table, double ranks, double factor) const {
-    try {
+    return unless_refused([&] {
       const Experiment made = read_experiment(table, context_);
       return made.plan->ranks() == ranks &&
              data_ways(*made.plan) == data_ways(*base_.experiment.plan) * factor;
-    } catch (const Error& error) {
-      if (ends_all(error)) throw;
-      return false;
-    }
+    });
   }
 
   const Priced& base_;
@@ -174,24 +171,24 @@ class WhatIf {
   Json row(const Knob& knob, const Knob::Value& value) {
     Json row = {{"knob", knob.name}, {"given", value.text}, {"value", value.value}};
     row["shown"] = shown(knob, value.value);
-    try {
-      std::string note;
-      const Priced other = turned(knob, value.value, note);
-      if (!other.prediction.timed()) {
-        row["refused"] = "no time is predicted of it: " + other.prediction.untimed;
-        return row;
-      }
-      add_numbers(row, other.prediction);
-      const Json parts = part_changes(base_.prediction, other.prediction);
-      if (!parts.empty()) row["parts"] = parts;
-      std::string what = note == so_already ? "" : changed_text(knob, base_, other, parts);
-      if (!note.empty()) what = note + (what.empty() ? "" : "; " + what);
-      row["changed"] = what;
-    } catch (const Error& error) {
-      if (ends_all(error)) throw;
-      const Problem& first = error.problems().front();
+    std::string note;
+    Problems problems;
+    const auto other = turned(knob, value.value, note, &problems);
+    if (!other) {
+      const Problem& first = problems.list().front();
       row["refused"] = first.message + (first.hint.empty() ? "" : " (" + first.hint + ")");
+      return row;
     }
+    if (!other->prediction.timed()) {
+      row["refused"] = "no time is predicted of it: " + other->prediction.untimed;
+      return row;
+    }
+    add_numbers(row, other->prediction);
+    const Json parts = part_changes(base_.prediction, other->prediction);
+    if (!parts.empty()) row["parts"] = parts;
+    std::string what = note == so_already ? "" : changed_text(knob, base_, *other, parts);
+    if (!note.empty()) what = note + (what.empty() ? "" : "; " + what);
+    row["changed"] = what;
     return row;
   }
 
@@ -208,18 +205,14 @@ class WhatIf {
       json.update({{"worth", 0.0}, {"tokens_worth", 0.0}, {"by", "no value changes the step"}});
       return json;
     }
-    if (const auto more = tenth_more(knob)) {
-      try {
-        std::string note;
-        const Priced other = turned(knob, *more, note);
-        json["worth"] = other.prediction.step_seconds / before - 1;
-        json["tokens_worth"] =
-            other.prediction.tokens_per_second / base_.prediction.tokens_per_second - 1;
-        json["by"] = "predicted with the value 10 % higher";
-        return json;
-      } catch (const Error& error) {
-        if (ends_all(error)) throw;
-      }
+    std::string note;
+    const auto more = tenth_more(knob);
+    if (const auto other = more ? turned(knob, *more, note) : std::nullopt) {
+      json["worth"] = other->prediction.step_seconds / before - 1;
+      json["tokens_worth"] =
+          other->prediction.tokens_per_second / base_.prediction.tokens_per_second - 1;
+      json["by"] = "predicted with the value 10 % higher";
+      return json;
     }
     if (!knob.now.is_number() || knob.now.get<double>() <= 0) return nullptr;
     const double now = knob.now.get<double>();
@@ -268,7 +261,12 @@ class WhatIf {
     return value.is_number_float() ? fmt::format("{:.4g}", value.get<double>()) : describe(value);
   }
 
-  Priced turned(const Knob& knob, const Json& value, std::string& note) const {
+  // The experiment with the knob's value, priced; nothing, with problems, where that is refused.
+  std::optional<Priced> turned(const Knob& knob, const Json& value, std::string& note,
+                               Problems* problems = nullptr) const {
+    return unless_refused([&] { return std::optional(turn(knob, value, note)); }, problems);
+  }
+  Priced turn(const Knob& knob, const Json& value, std::string& note) const {
     Json table = table_;
     Setting setting;
     setting.given = setting.key = knob.path;
