@@ -523,6 +523,13 @@ function mw.search(experiment) end
 ---@class meshwright.op.contract
 ---@field name? string of the op and its parameters
 
+---@class meshwright.op.conv
+---@field name? string of the op and its parameters
+---@field kernel? integer tokens that a token sees, itself and those before it, with a new weight; left out: the weight is a second value, (channels…, kernel) or (channels…, 1, kernel) (1 .. 1024)
+---@field [1]? integer the same as kernel
+---@field bias? boolean with a bias, of zeros at first, or a third value (default false)
+---@field std? number of a new weight; left out: 1 / sqrt(3 kernel), as PyTorch's Conv1d (>= 0)
+
 ---@class meshwright.op.cross_entropy
 ---@field name? string of the op and its parameters
 ---@field weight? number factor of the loss (default 1)
@@ -548,7 +555,12 @@ function mw.search(experiment) end
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
+---@field groups? integer equal groups that the experts stand in (1 .. 65536)
+---@field group_top? integer groups that a token chooses its experts in: those whose two highest experts sum to most; with softmax, those with the highest expert (1 .. 65536)
 ---@field width? string the dim of an expert's width (default "expert_ffn")
+
+---@class meshwright.op.gather
+---@field name? string of the op and its parameters
 
 ---@class meshwright.op.gelu
 ---@field name? string of the op and its parameters
@@ -610,6 +622,12 @@ function mw.search(experiment) end
 ---@class meshwright.op.relu
 ---@field name? string of the op and its parameters
 
+---@class meshwright.op.reshape
+---@field name? string of the op and its parameters
+---@field to any the dims that x's last dims become: a name, or a list of names
+---@field [1]? any the same as to
+---@field from? any which these are; left out: the last one
+
 ---@class meshwright.op.rms_norm
 ---@field name? string of the op and its parameters
 ---@field eps? number added to the mean square (default 1e-05) (>= 0)
@@ -634,11 +652,18 @@ function mw.search(experiment) end
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
+---@field groups? integer equal groups that the experts stand in (1 .. 65536)
+---@field group_top? integer groups that a token chooses its experts in: those whose two highest experts sum to most; with softmax, those with the highest expert (1 .. 65536)
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 ---@field hf_bias? string as hf, for the bias on the choice, which a checkpoint may lack
 
 ---@class meshwright.op.rsqrt
 ---@field name? string of the op and its parameters
+
+---@class meshwright.op.scan
+---@field name? string of the op and its parameters
+---@field chunk? integer tokens whose products are made at a time (default 64) (1 .. 65536)
+---@field delta? boolean the gated delta rule, by a rate of each head, a fifth value: the state forgets what it knows of a key before it learns the key's value (default false)
 
 ---@class meshwright.op.shift
 ---@field name? string of the op and its parameters
@@ -705,10 +730,12 @@ function mw.search(experiment) end
 ---@field combine fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.combine|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, hidden), places -> (batch, seq, hidden): the sum of each token's rows
 ---@field concat fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.concat|string): meshwright.Value, meshwright.Value? a (…, first), b (…, second) -> (…, into): one after the other
 ---@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values
+---@field conv fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.conv|string): meshwright.Value, meshwright.Value? x (batch, seq, channels…) -> the same: a causal convolution of each channel along seq
 ---@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq) -> (): the loss of a token, summed and divided by the tokens of a step
 ---@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
 ---@field expert_linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.expert_linear|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a weight of each expert (experts, to, from)
 ---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
+---@field gather fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gather|string): meshwright.Value, meshwright.Value? x (batch, from, …), indices (batch, to…) -> (batch, to…, …): the rows they name
 ---@field gelu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the tanh form
 ---@field gelu_erf fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu_erf|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the exact form
 ---@field latent_keys fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.latent_keys|string): meshwright.Value, meshwright.Value? kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> keys (…, plain + turned), of which all heads share the second part, and values
@@ -721,10 +748,12 @@ function mw.search(experiment) end
 ---@field mean fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mean|string): meshwright.Value, meshwright.Value? x -> x without some dims: the mean over them
 ---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
 ---@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
+---@field reshape fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.reshape|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…): its elements in the same order, as dims of other sizes
 ---@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
 ---@field rope fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rope|string): meshwright.Value, meshwright.Value? x (batch, seq, heads, head_dim) -> the same, turned by its position
 ---@field route fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.route|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> rows (experts, batch, seq, hidden), places, weights: each token's rows by the experts that it chooses; of the dim experts
 ---@field rsqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rsqrt|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 over its square root
+---@field scan fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.scan|string): meshwright.Value, meshwright.Value? q, k (batch, seq, groups, state), v (batch, seq, heads, width), decay (batch, seq, heads), the logarithm -> (batch, seq, heads, width): a linear recurrence, h = exp(decay) h + k v^T, y = q h
 ---@field shift fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.shift|string): meshwright.Value, meshwright.Value? labels (batch, seq) -> those of tokens further on; a loss leaves out the last tokens, which have none
 ---@field sigmoid fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sigmoid|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 / (1 + exp(-x))
 ---@field silu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.silu|string): meshwright.Value, meshwright.Value? x -> the same dims: x * sigmoid(x)
@@ -813,11 +842,30 @@ function mw.gpt(options) end
 ---@return meshwright.Model
 function mw.llama(options) end
 
+---@class meshwright.mamba2
+---@field layers? integer transformer layers (default 64) (1 .. 4096)
+---@field hidden? integer width of the residual stream (default 4096) (1 .. 2147483647)
+---@field heads? integer heads of the recurrence (default 128) (1 .. 65536)
+---@field head_dim? integer width of a head (default 64) (1 .. 2147483647)
+---@field groups? integer groups of heads, which share keys and queries; must divide heads (default 8) (1 .. 65536)
+---@field state? integer width of a key: a head's state is a matrix of state and head_dim (default 128) (1 .. 2147483647)
+---@field kernel? integer tokens that the convolution sees (default 4) (1 .. 1024)
+---@field chunk? integer tokens whose products are made at a time (default 256) (1 .. 65536)
+---@field vocab? integer size of the vocabulary (default 32768) (1 .. 2147483647)
+---@field tied? boolean the output projection is the embedding's weight (default false)
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
+
+---Mamba-2 decoder: a convolution and a recurrence, no attention
+---@param options? meshwright.mamba2
+---@return meshwright.Model
+function mw.mamba2(options) end
+
 ---@class meshwright.model
 ---@field name? string what messages and reports call it (default "model")
 ---@field dims table<string, integer|table> sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, like = "ffn" } is cut as ffn is; { 64, even = true } is cut into equal parts alone
 ---@field layers? integer transformer layers; a graph may say them itself: m:layers(4) (1 .. 4096)
 ---@field block? fun(x: meshwright.Value, layer: integer): meshwright.Value? a function of a layer's input and the layer's number, from 0, that returns its output; called once for each layer when the experiment is read
+---@field inputs? table of a graph, what it has beside m.tokens, by name and dims: image = { "batch", "patches", "channels" } are numbers, kinds = { "batch", "seq", below = 2 } indices; m.image is the value
 ---@field graph? fun(m: meshwright.Graph): meshwright.Value|meshwright.Value[]|nil in place of block: a function of the model, m, that computes with m.tokens, m.labels and m.positions, in `for layer in m:layers(n)` for each layer, and returns a loss or a list of losses; called once when the experiment is read
 ---@field embed? fun(x: meshwright.Value): meshwright.Value? a function of the embedded tokens that returns the first layer's input
 ---@field head? fun(x: meshwright.Value): meshwright.Value? a function of the last layer's output that returns what is projected to the vocabulary; left out: an RMSNorm
@@ -859,6 +907,10 @@ function mw.model(options) end
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
+---@field groups? integer equal groups that the experts stand in (1 .. 65536)
+---@field group_top? integer groups that a token chooses its experts in: those whose two highest experts sum to most; with softmax, those with the highest expert (1 .. 65536)
+---@field predict_ahead? integer modules behind the layers, of a layer each, that predict the tokens after the next one (0 .. 64)
+---@field ahead_weight? number factor of the mean of these modules' losses; left out: 0.3 (>= 0)
 
 ---Llama decoder with experts: top-k router, shared experts, dense leading layers
 ---@param options? meshwright.moe
