@@ -166,26 +166,32 @@ class Search {
   std::set<std::string> mild_, drastic_;  // what strategies changed in the plans made so far
 };
 
-// Calls visit(program, kind, memory) for each class of ranks that are alike.
-template <class Visit>
-void for_each_forecast(const Plan& plan, const Visit& visit) {
+// What ranks need: the highest peak of a rank of each program, what all of them hold together, and
+// what of it is in host memory.
+struct Needs {
+  std::map<const Program*, std::int64_t> peak;
+  TotalMemory together;
+  double host = 0;
+};
+Needs needs_of(const Plan& plan) {
+  Needs needs;
   for (const Program& program : plan.programs) {
     for (const RankClass& kind : rank_classes(program)) {
-      visit(program, kind,
-            forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get())));
+      const MemoryForecast memory =
+          forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get()));
+      std::int64_t& peak = needs.peak[&program];
+      peak = std::max(peak, memory.peak);
+      needs.together.add(kind, memory);
+      needs.host += static_cast<double>(kind.ranks) * static_cast<double>(memory[Category::host]);
     }
   }
+  return needs;
 }
 
 }  // namespace
 
 std::int64_t predicted_need(const Plan& plan, bool together) {
-  if (!together) return highest_peak(plan);
-  TotalMemory all;
-  for_each_forecast(plan, [&](const Program&, const RankClass& kind, const MemoryForecast& memory) {
-    all.add(kind, memory);
-  });
-  return all.bytes();
+  return together ? needs_of(plan).together.bytes() : highest_peak(plan);
 }
 
 MemoryHint what_fits(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
@@ -193,14 +199,15 @@ MemoryHint what_fits(const RunRequest& asked, const Plan& plan, const Plan& need
   return Search(asked, plan, needs_most, limit, most_ranks).run();
 }
 
-std::string memory_hint(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
-                        MemoryNeed limit, bool runs) {
+namespace {
+
+// The text of what_fits(). `runs`: see memory_hint().
+std::string hint_text(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
+                      MemoryNeed limit, bool runs) {
   return what_fits(asked, plan, needs_most, limit,
                    runs ? most_thread_ranks : std::max(most_thread_ranks, plan.ranks()))
       .text;
 }
-
-namespace {
 
 // The plan of a run's steps that needs most; `step`: the first step that has it.
 const Plan& highest(const RunSetup& setup, bool together, std::int64_t* step = nullptr) {
@@ -245,10 +252,9 @@ std::string does_not_fit(const RunRequest& asked, const Plan& plan, const Plan& 
                          const std::string& why, MemoryNeed limit) {
   return refuse(
       asked.force, fmt::format("plan: {} does not fit: {}", needs_most.mix(), why),
-      asked.force
-          ? ""
-          : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
-                        memory_hint(asked, plan, needs_most, limit, /*runs=*/true), anyway));
+      asked.force ? ""
+                  : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
+                                hint_text(asked, plan, needs_most, limit, /*runs=*/true), anyway));
 }
 
 }  // namespace
@@ -258,7 +264,7 @@ std::int64_t predicted_peak(const Plan& plan) {
 }
 
 std::string memory_hint(const RunRequest& asked, const RunSetup& setup, bool runs) {
-  return memory_hint(asked, *setup.plan, highest(setup, false), {setup.memory, false}, runs);
+  return hint_text(asked, *setup.plan, highest(setup, false), {setup.memory, false}, runs);
 }
 
 Ledger::LimitHint check_memory_limit(const RunRequest& asked, const RunSetup& setup) {
@@ -272,7 +278,7 @@ Ledger::LimitHint check_memory_limit(const RunRequest& asked, const RunSetup& se
                     setup.plan->mix(), memory_text(peak), peak,
                     setup.step_plans ? fmt::format(" in step {}", step) : "",
                     memory_text(setup.memory), setup.memory),
-        memory_hint(asked, *setup.plan, plan, {setup.memory, false}, /*runs=*/true));
+        memory_hint(asked, setup, /*runs=*/true));
   }
   return [&plan, peak](double rows_share) {
     const std::string entry = entry_for_rows(plan, rows_share);
@@ -288,22 +294,6 @@ Ledger::LimitHint check_memory_limit(const RunRequest& asked, const RunSetup& se
 }
 
 namespace {
-
-// The highest peak of a rank of each program, and what all ranks keep in host memory.
-struct Needs {
-  std::map<const Program*, std::int64_t> peak;
-  double host = 0;
-};
-Needs needs_of(const Plan& plan) {
-  Needs needs;
-  for_each_forecast(
-      plan, [&](const Program& program, const RankClass& kind, const MemoryForecast& memory) {
-        std::int64_t& peak = needs.peak[&program];
-        peak = std::max(peak, memory.peak);
-        needs.host += static_cast<double>(kind.ranks) * static_cast<double>(memory[Category::host]);
-      });
-  return needs;
-}
 
 // Refuses a plan whose ranks in this process need more than an accelerator has, or whose tensors in
 // host memory need more than the `host` bytes of this machine.

@@ -36,11 +36,6 @@ struct MemoryHint {
 // step that needs most.
 MemoryHint what_fits(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
                      MemoryNeed limit, int most_ranks);
-// The text of what_fits(). `runs`: only plans are offered whose ranks can be threads of this
-// machine.
-std::string memory_hint(const RunRequest& asked, const Plan& plan, const Plan& needs_most,
-                        MemoryNeed limit, bool runs);
-
 // The highest predicted peak of a rank, or what all of them hold together, in bytes: together, with
 // what they keep in host memory, which is the same.
 std::int64_t predicted_need(const Plan& plan, bool together);
@@ -48,7 +43,8 @@ std::int64_t predicted_need(const Plan& plan, bool together);
 // The highest predicted peak of a rank, in bytes.
 std::int64_t predicted_peak(const Plan& plan);
 
-// The hint where the experiment's own memory limit does not suffice.
+// The text of what_fits() where the experiment's own memory limit does not suffice. `runs`: only
+// plans are offered whose ranks can be threads of this machine.
 std::string memory_hint(const RunRequest& asked, const RunSetup& setup, bool runs);
 
 // Throws Error (plan) with the hint above if a rank is predicted to exceed the experiment's limit.

@@ -36,6 +36,11 @@ std::vector<std::vector<int>> layers_of_stages(const Plan& plan) {
   return layers;
 }
 
+int count_of(const Parts& parts, const std::string& part) {
+  const auto found = parts.find(part);
+  return found == parts.end() ? 0 : found->second;
+}
+
 // Marks the ops that are recomputed, where each stage recomputes these parts of its layers.
 std::vector<bool> ops_of(const std::vector<Parts>& again, const Graph& graph,
                          const std::vector<std::vector<int>>& layers) {
@@ -53,8 +58,7 @@ std::vector<bool> ops_of(const std::vector<Parts>& again, const Graph& graph,
       continue;
     }
     const auto [stage, which] = place->second;
-    const auto found = again[stage].find(part_of_layer(op.name));
-    ops.push_back(found != again[stage].end() && which < found->second);
+    ops.push_back(which < count_of(again[stage], part_of_layer(op.name)));
   }
   return ops;
 }
@@ -132,10 +136,7 @@ class RecomputeFit {
       std::string counts;
       bool any = false;
       for (std::size_t s = 0; s < again_.size(); ++s) {
-        const auto found = again_[s].find(part);
-        const int count = found == again_[s].end()
-                              ? 0
-                              : std::min(found->second, static_cast<int>(layers_[s].size()));
+        const int count = std::min(count_of(again_[s], part), static_cast<int>(layers_[s].size()));
         any = any || count > 0;
         counts += fmt::format("{}{}", counts.empty() ? "" : ", ", count);
       }
@@ -259,10 +260,8 @@ class RecomputeFit {
       int next() const { return too_few < 0 ? 0 : (too_few + enough) / 2; }
     };
     std::vector<Layers> layers;
-    for (const std::vector<int>& group : groups) {
-      const auto now = again_[group.front()].find(part);
-      layers.push_back({-1, now == again_[group.front()].end() ? 0 : now->second});
-    }
+    for (const std::vector<int>& group : groups)
+      layers.push_back({-1, count_of(again_[group.front()], part)});
     while (work_ <= most_work &&
            std::any_of(layers.begin(), layers.end(), [](const Layers& l) { return l.open(); })) {
       std::vector<Parts> tried = again_;
