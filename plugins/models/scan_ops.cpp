@@ -44,7 +44,7 @@ class ConvOp final : public BlockOp {
   }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    const Dims& x = b.dims(inputs[0]);
+    const Dims x = b.dims(inputs[0]);  // a copy: a new weight moves the values
     if (x.size() < 3 || x[0] != Dim("batch") || x[1] != Dim("seq"))
       refuse_dims(name, fmt::format("x {} is not (batch, seq, channels…)", text_of(x)),
                   "x:as { … } changes the order of dims");

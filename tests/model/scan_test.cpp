@@ -163,3 +163,31 @@ TEST_CASE("dims that become other dims") {
     return Tensors{at::cat({at::zeros_like(made), made}, 1)};
   });
 }
+
+TEST_CASE("scans and convolutions hold what they declare") {
+  const bool delta = GENERATE(false, true);
+  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
+  check_memory(scan_case({16, delta}, 64, 2, 4), type);
+  check_memory(scan_case({16, delta}, 64, 4, 4), type);
+  const Dims x{"batch", "seq", "hidden"};
+  OpCase c(conv(), {x, {"hidden", "kernel"}}, {x},
+           {{"batch", 2}, {"seq", 64}, {"hidden", 24}, {"kernel", 4}});
+  c.real(0);
+  c.real(1);
+  check_memory(c, type);
+}
+
+TEST_CASE("gradients of scans and convolutions lie as their operands do") {
+  const OpCase scans = scan_case({16, true}, 40, 2, 4);
+  const Dims x{"batch", "seq", "hidden"};
+  OpCase convolves(conv(), {x, {"hidden", "kernel"}}, {x},
+                   {{"batch", 2}, {"seq", 9}, {"hidden", 3}, {"kernel", 4}});
+  convolves.real(0);
+  convolves.real(1);
+  for (const OpCase& c : {scans, convolves}) {
+    const Gradients made =
+        run(c, {at::randn(c.shape(c.op.output_dims[0]), at::kDouble)}, Into::fresh);
+    CHECK(made.outputs[0].is_contiguous());
+    for (const at::Tensor& gradient : made.inputs) CHECK(gradient.is_contiguous());
+  }
+}

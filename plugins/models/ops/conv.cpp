@@ -20,10 +20,11 @@ class Conv final : public AutogradOp {
     const at::ScalarType type = wide(inputs[0]);
     const at::Tensor x = order.sorted(inputs[0]).to(type);
     const std::int64_t tokens = x.size(1), kernel = inputs[1].size(-1);
-    std::vector<std::int64_t> shape = x.sizes().vec(), before = shape;
+    std::vector<std::int64_t> shape = x.sizes().vec();
     shape[0] = shape[1] = 1;
-    before[1] = kernel - 1;
-    const at::Tensor seen = at::cat({at::zeros(before, x.options().requires_grad(false)), x}, 1);
+    std::vector<std::int64_t> zeros(2 * shape.size() - 2, 0);  // of the last dim first
+    zeros[zeros.size() - 2] = kernel - 1;
+    const at::Tensor seen = at::constant_pad_nd(x, zeros, 0);
     const at::Tensor weight = inputs[1].to(type);
     at::Tensor y;
     if (inputs.size() > 2) y = inputs[2].to(type).view(shape);

@@ -17,12 +17,13 @@ namespace {
 
 using namespace kernel;
 
-// The operands of a chunk of tokens: (batch, heads, tokens, …).
-struct ScanChunk {
+// Operands: (batch, tokens, heads, …), those of a chunk (batch, heads, tokens, …).
+struct ScanOperands {
   at::Tensor q, k, v, decay, rate;
-  ScanChunk part(std::int64_t first, std::int64_t count) const {
+  // A chunk is cut out before its dims change places, so that gradients lie as the operands do.
+  ScanOperands chunk(std::int64_t first, std::int64_t count) const {
     const auto of = [&](const at::Tensor& all) {
-      return all.defined() ? all.narrow(2, first, count) : all;
+      return all.defined() ? all.narrow(1, first, count).transpose(1, 2) : all;
     };
     return {of(q), of(k), of(v), of(decay), of(rate)};
   }
@@ -50,7 +51,7 @@ struct ScanDecays {
 // What each token adds to the state along its key: its value, or, with rates, the part of it that
 // the state does not yet say: the solution u of u_i = b_i (v_i - k_i h_(i-1) decayed), where h has
 // the u before i.
-at::Tensor scan_news(const ScanChunk& c, const ScanDecays& decays, const at::Tensor& state) {
+at::Tensor scan_news(const ScanOperands& c, const ScanDecays& decays, const at::Tensor& state) {
   if (!c.rate.defined()) return c.v;
   const at::Tensor rate = c.rate.unsqueeze(-1), keys = c.k * rate;
   at::Tensor right = c.v * rate;
@@ -62,7 +63,7 @@ at::Tensor scan_news(const ScanChunk& c, const ScanDecays& decays, const at::Ten
 
 // The output of a chunk; `state` (batch, heads, state, width) becomes that after the chunk.
 // Undefined: there is nothing before the chunk.
-at::Tensor scan_chunk(const ScanChunk& c, at::Tensor& state) {
+at::Tensor scan_chunk(const ScanOperands& c, at::Tensor& state) {
   const ScanDecays decays(c.decay);
   const at::Tensor news = scan_news(c, decays, state);
   at::Tensor y = at::matmul(at::matmul(c.q, c.k.transpose(-1, -2)) * decays.between, news);
@@ -83,18 +84,19 @@ class Scan final : public AutogradOp {
                                   const std::vector<at::Tensor>& inputs) const override {
     const TokenOrder order(dims.at(op.inputs[2].dims[1]), inputs[2]);
     const auto of_heads = [&](std::size_t i) {
-      at::Tensor sorted = order.sorted(inputs[i]).to(wide(inputs[i]));
-      if (i < 2) sorted = spread(sorted, heads_of(op, dims, i));
-      return sorted.transpose(1, 2);
+      const at::Tensor sorted = order.sorted(inputs[i]).to(wide(inputs[i]));
+      return i < 2 ? spread(sorted, heads_of(op, dims, i)) : sorted;
     };
-    const ScanChunk all{of_heads(0), of_heads(1), of_heads(2), of_heads(3),
-                        delta_ ? of_heads(4) : at::Tensor()};
-    const std::int64_t tokens = all.v.size(2);
+    const ScanOperands all{of_heads(0), of_heads(1), of_heads(2), of_heads(3),
+                           delta_ ? of_heads(4) : at::Tensor()};
+    const std::int64_t tokens = all.v.size(1);
     std::vector<at::Tensor> made;
     at::Tensor state;
-    for (std::int64_t first = 0; first < tokens; first += chunk_)
-      made.push_back(scan_chunk(all.part(first, std::min(chunk_, tokens - first)), state));
-    const at::Tensor y = order.as_they_lay(at::cat(made, 2).transpose(1, 2));
+    for (std::int64_t first = 0; first < tokens; first += chunk_) {
+      const ScanOperands chunk = all.chunk(first, std::min(chunk_, tokens - first));
+      made.push_back(scan_chunk(chunk, state).transpose(1, 2));
+    }
+    const at::Tensor y = order.as_they_lay(at::cat(made, 1));
     return {y.to(inputs[2].scalar_type()).contiguous()};
   }
 
