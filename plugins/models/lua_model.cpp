@@ -202,7 +202,7 @@ class KindOfModel final : public LuaModel {
 };
 
 constexpr char gemma2[] = "gemma2", gemma3[] = "gemma3", gpt[] = "gpt", llama[] = "llama",
-               moe[] = "moe", olmo2[] = "olmo2", qwen3[] = "qwen3";
+               mamba2[] = "mamba2", moe[] = "moe", olmo2[] = "olmo2", qwen3[] = "qwen3";
 
 }  // namespace
 
@@ -214,6 +214,8 @@ MESHWRIGHT_BUILT_IN(
     model<KindOfModel<gemma2>>(gemma2, "Gemma 2: every second layer sees a window; soft caps"),
     model<KindOfModel<gemma3>>(gemma3, "Gemma 3 (text): five layers of six see a window"),
     model<KindOfModel<qwen3>>(qwen3, "Qwen3 decoder: queries and keys are normed"),
-    model<KindOfModel<olmo2>>(olmo2, "OLMo 2 decoder: norms after each block, not before"));
+    model<KindOfModel<olmo2>>(olmo2, "OLMo 2 decoder: norms after each block, not before"),
+    model<KindOfModel<mamba2>>(mamba2,
+                               "Mamba-2 decoder: a convolution and a recurrence, no attention"));
 
 }  // namespace mw

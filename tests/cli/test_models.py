@@ -17,6 +17,8 @@ MODELS = {"gemma2": "window = 6, query_pre_attn_scalar = 24, score_cap = 2, logi
           "gemma3": "window = 6, query_pre_attn_scalar = 24, every = 3",
           "qwen3": "",
           "olmo2": ""}
+# Models without attention, which no ring goes through: groups that tp cuts, and one that it leaves whole.
+MAMBA = "layers = 3, hidden = 32, heads = 8, head_dim = 8, state = 16, chunk = 12, vocab = 64"
 MIXES = ["{ dp(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }',
          '{ sp { 2, form = "ulysses" } }', '{ dp(2), sp { 2, form = "ring" } }']
 # Decoders that cannot be said by blocks alone.
@@ -120,6 +122,20 @@ class Models(ProgramCase):
             text += self.mixes([name], [mix for mix in MIXES if name != "gemma2" or "ring" not in mix])
         self.assertEqual(len(self.verify_all(text)), 4 * len(MIXES) - 1)
 
+    def test_mamba_equals_one_rank(self):
+        mixes = [*MIXES[:-1], '{ sp { 2, form = "allgather" } }', '{ tp(2), sp { 2, form = "ulysses" } }', "{ pp(2), tp(4) }"]
+        text = HEAD + TRAIN + self.mambas() + self.mixes(["mamba_1", "mamba_2"], mixes)
+        self.assertEqual(len(self.verify_all(text)), 2 * len(mixes))
+        ring = self.mixes(["mamba_1"], ['{ sp { 2, form = "ring" } }']).replace("mw.verify", "mw.plan")
+        refused = self.call("plan", self.write(HEAD + TRAIN + self.mambas() + ring), "--json")
+        self.assertEqual((refused.returncode, self.lines(refused)[0]["code"]), (3, "rotation.matches-nothing"))
+        for proof in self.all("prove", self.write(text.replace("mw.verify", "mw.prove"))):
+            self.assertEqual((proof["verdict"], proof["notes"]), ("proved", []), proof["plan"])
+
+    @staticmethod
+    def mambas():
+        return "".join(f"local mamba_{n} = mw.mamba2 {{ {MAMBA}, groups = {n} }}\n" for n in (1, 2))
+
     def test_values_cross_layers(self):
         mixes = ["{}", *(mix for mix in MIXES if "dp(2), sp" not in mix)]
         text = HEAD + TRAIN + CROSSING + self.mixes(["yoco", "streams", "shared", "ahead"], mixes)
@@ -149,7 +165,8 @@ mw.train(experiment(model(function(m, y) return y:cross_entropy(m.labels:shift(1
 
     def test_they_hold_and_send_what_is_predicted(self):
         text = HEAD + TRAIN + CROSSING + f'local gemma2 = mw.gemma2 {{ {SIZES}, window = 6 }}\n'
-        for model in ("gemma2", "streams", "shared"):
+        text += self.mambas()
+        for model in ("gemma2", "streams", "shared", "mamba_1", "mamba_2"):
             for plan in ("{}", "{ tp(2), sp() }", "{ zero { 2, stage = 3 } }"):
                 text += f"mw.train(experiment({model}, {plan}))\n"
         for run in self.all("run", self.write(text)):

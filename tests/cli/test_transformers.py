@@ -49,6 +49,9 @@ SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidd
          "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "initializer_range": 0.2,
          "rms_norm_eps": 1e-6, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 OUR_SIZES = "layers = 3, hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, ffn = 48, vocab = 64"
+MAMBA = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 8, "state_size": 16,
+         "initializer_range": 0.2, "bos_token_id": 1, "eos_token_id": 2}
+OUR_MAMBA = "layers = 2, hidden = 32, heads = 8, head_dim = 8, state = 16, vocab = 64"
 MODELS |= {
     "gemma-2": ("Gemma2Config", {**SIZES, "query_pre_attn_scalar": 24, "sliding_window": 6, "attn_logit_softcapping": 2.0,
                                  "final_logit_softcapping": 3.0, "attn_implementation": "eager"},
@@ -60,6 +63,9 @@ MODELS |= {
                f"mw.qwen3 {{ {OUR_SIZES}, tied = false, rope_theta = 5e4 }}"),
     "olmo-2": ("Olmo2Config", {key: value for key, value in SIZES.items() if key != "head_dim"} | {"rope_theta": 5e4},
                f"mw.olmo2 {{ {OUR_SIZES}, rope_theta = 5e4 }}"),
+    "mamba-2": ("Mamba2Config", {**MAMBA, "n_groups": 2}, f"mw.mamba2 {{ {OUR_MAMBA}, groups = 2, chunk = 6 }}"),
+    "mamba-2-tied": ("Mamba2Config", {**MAMBA, "n_groups": 1, "tie_word_embeddings": True},
+                     f"mw.mamba2 {{ {OUR_MAMBA}, groups = 1, chunk = 256, tied = true }}"),
 }
 
 SCRIPT = """\
@@ -142,6 +148,12 @@ class Transformers(cases.ProgramCase):
 
     def test_olmo_2(self):
         self.round_trip("olmo-2")
+
+    def test_mamba_2(self):
+        self.round_trip("mamba-2")
+
+    def test_tied_mamba_2(self):
+        self.round_trip("mamba-2-tied")
 
     def test_llama(self):
         self.round_trip("llama")

@@ -1,0 +1,97 @@
+-- The Mamba-2 decoder [Dao and Gu 2024, "Transformers are SSMs", arXiv:2405.21060]: layers without
+-- attention, of a causal convolution and a linear recurrence. Codestral Mamba with 7 billion
+-- parameters gives the defaults: https://huggingface.co/mistralai/Mamba-Codestral-7B-v0.1.
+local decoder = require "meshwright.decoder"
+local hf = require "meshwright.hf"
+
+local mamba2 = { options = decoder.options { layers = 64, hidden = 4096, vocab = 32768, ffn = decoder.without,
+  kv_heads = decoder.without, rope_theta = decoder.without, window = decoder.without, attention = decoder.without,
+  heads = { "heads", "integer", "heads of the recurrence", range = { 1, 65536 }, fallback = 128 },
+  head_dim = { "head_dim", "integer", "width of a head", at_least = 1, fallback = 64 } } }
+decoder.more(mamba2.options, {
+  { "groups", "integer", "groups of heads, which share keys and queries; must divide heads", range = { 1, 65536 }, fallback = 8 },
+  { "state", "integer", "width of a key: a head's state is a matrix of state and head_dim", at_least = 1, fallback = 128 },
+  { "kernel", "integer", "tokens that the convolution sees", range = { 1, 1024 }, fallback = 4 },
+  { "chunk", "integer", "tokens whose products are made at a time", range = { 1, 65536 }, fallback = 256, unit = "tokens" },
+}, "head_dim")
+
+function mamba2.check(o, refuse)
+  if o.heads % o.groups == 0 then return end
+  refuse("option.divides", "groups", ("%d groups cannot share %d heads evenly"):format(o.groups, o.heads),
+    ("groups = 1, or another divisor of %d"):format(o.heads))
+end
+
+function mamba2.dims(o)
+  local inner, group = o.heads * o.head_dim, o.groups * o.state
+  local dims = { hidden = o.hidden, vocab = o.vocab, heads = o.heads, head_dim = o.head_dim, kv_heads = o.groups, state = o.state,
+    inner = inner, group_keys = group, group_queries = group, shared = 2 * group, mixed = inner + 2 * group,
+    mixed_steps = inner + 2 * group + o.heads, projected = 2 * inner + 2 * group + o.heads, kernel = o.kernel, single = 1 }
+  if o.groups > 1 then dims.group_width = inner // o.groups end
+  return dims
+end
+
+-- What a layer adds to x: a recurrence whose decay and step depend on the token, and a gate.
+local function mixer(m, h, o)
+  local function theirs(name) return "backbone.layers.{}.mixer." .. name end
+  local function of_heads(name, init) return m:weight { name, "heads", init = init, hf = theirs(name) } end
+  local function heads(x, name, number, width) return x:reshape { { number, width }, name = name } end
+  -- The checkpoint has one matrix of all projections, whose parts are of different widths.
+  local all = h:linear { "projected", name = "in", hf = theirs "in_proj.weight" }
+  local gate, mixed = all:split { { "inner", "mixed_steps" }, name = "gate" }
+  local step, k, q, v
+  mixed, step = mixed:split { { "mixed", "heads" }, name = "steps" }
+  local kernel = m:weight { "conv", "mixed", "single", "kernel", std = (3 * o.kernel) ^ -0.5, hf = theirs "conv1d.weight" }
+  local bias = m:weight { "conv_bias", "mixed", init = "zeros", hf = theirs "conv1d.bias" }
+  mixed = mixed:conv(kernel, bias, { bias = true, name = "convolution" }):silu()
+  v, mixed = mixed:split { { "inner", "shared" }, name = "values" }
+  k, q = mixed:split { { "group_keys", "group_queries" }, name = "keys" }
+  v, gate = heads(v, "v", "heads", "head_dim"), heads(gate, "gates", "heads", "head_dim")
+  k, q = heads(k, "k", "kv_heads", "state"), heads(q, "q", "kv_heads", "state")
+  step = (step + of_heads("dt_bias", "zeros")):softplus()
+  local decay = step * -of_heads("A_log", "ones"):exp()
+  local y = q:scan(k, v * step, decay, { chunk = o.chunk, name = "scan" }) + v * of_heads("D", "ones")
+  y = y * gate:silu()
+  -- An RMSNorm of each group. Heads of one group may be cut: then ranks add up their squares. A
+  -- proof tries the map at means of any sign.
+  local number, width, over = "heads", "head_dim", { "heads", "head_dim" }
+  if o.groups > 1 then
+    number, width, over = "kv_heads", "group_width", "group_width"
+    y = y:reshape { { number, width }, from = { "heads", "head_dim" }, name = "groups" }
+  end
+  local scale = m:weight { "mixer_norm", number, width, init = "ones", hf = theirs "norm.weight" }
+  local squares = y:square():mean { over, name = "squares" }
+  y = y:map(squares, scale, { ("a * rsqrt(abs(b) + %.17g) * c"):format(o.norm_eps), name = "normed" })
+  return y:linear { "hidden", name = "out", hf = theirs "out_proj.weight" }
+end
+
+function mamba2.graph(m, o)
+  local function norm(x, name, theirs) return x:rms_norm { eps = o.norm_eps, name = name, hf = theirs } end
+  local w = m:weight { "embedding", "vocab", "hidden", hf = "backbone.embeddings.weight" }
+  local x = m.tokens:lookup(w, { name = "embedding" })
+  for _ in m:layers(o.layers) do
+    x = decoder.add(x, mixer(m, norm(x, "norm", "backbone.layers.{}.norm.weight"), o), "mixer")
+  end
+  local head = o.tied and w or m:weight { "head", "vocab", "hidden", hf = "lm_head.weight" }
+  return decoder.loss(m, norm(x, "norm", "backbone.norm_f.weight"):linear { head, name = "head" })
+end
+
+function mamba2.hf(o)
+  local key, inner = hf.key, o.heads * o.head_dim
+  local always = { 0.0, { __float__ = "Infinity" } }
+  return {
+    types = { "mamba2" }, architecture = "Mamba2ForCausalLM",
+    none = inner % o.hidden ~= 0 and ("heads x head_dim = %d is no multiple of hidden = %d"):format(inner, o.hidden) or nil,
+    keys = {
+      key("num_hidden_layers", o.layers, "layers", 64), key("hidden_size", o.hidden, "hidden", 4096),
+      key("vocab_size", o.vocab, "vocab", 32768), key("num_heads", o.heads, "heads", 128),
+      key("head_dim", o.head_dim, "head_dim", 64),
+      key("n_groups", o.groups, "groups", 8), key("state_size", o.state, "state", 128), key("conv_kernel", o.kernel, "kernel", 4),
+      key("expand", inner // o.hidden, "heads", 2), key("layer_norm_epsilon", o.norm_eps, "norm_eps", 1e-5),
+      key("tie_word_embeddings", o.tied, "tied", false), key("hidden_act", "silu", nil, "silu", { "swish" }),
+      key("use_bias", false, nil, false), key("use_conv_bias", true, nil, true), key("time_step_limit", always, nil, always),
+    },
+    more = { chunk_size = o.chunk },
+  }
+end
+
+return mamba2
