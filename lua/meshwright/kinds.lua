@@ -5,6 +5,7 @@
 --            table of a script that says whether the option has the value that follows from others
 --   check    optional: check(o, refuse) calls refuse(code, option, message, hint) for each fault
 --   dims     dims(o): the table of dims, as mw.model has it
+--   inputs   optional: inputs(o), as mw.model has them
 --   graph    graph(m, o): the graph, as mw.model has it
 --   hf       hf(o, sequence): what Hugging Face's transformers calls such a model (meshwright.hf)
 -- where o has the values of the options.
@@ -40,8 +41,9 @@ function kinds.check(kind, o)
 end
 
 function kinds.describe(kind, o)
-  local record = recorded { of_kind = true, graph = function(m) return kind.graph(m, o) end }
-  return { dims = kind.dims(o), graph = record.graph(0) }
+  local inputs = kind.inputs and kind.inputs(o)
+  local record = recorded { of_kind = true, inputs = inputs, graph = function(m) return kind.graph(m, o) end }
+  return { dims = kind.dims(o), inputs = inputs, graph = record.graph(0) }
 end
 
 function kinds.hf(kind, o, sequence) return kind.hf(o, sequence) end

@@ -130,8 +130,14 @@ value.__tostring = function(self) return ("a value of the model (op %d)"):format
 
 -- What a graph is given: the model's data, its weights, its layers.
 local model = { __name = "meshwright.graph" }
-model.__index = model
 local tape_of = setmetatable({}, { __mode = "k" })
+model.__index = function(self, name)
+  if rawget(model, name) ~= nil then return rawget(model, name) end
+  local known = { "layers", "weight" }
+  for key in pairs(self) do known[#known + 1] = key end
+  table.sort(known)
+  core.refuse(("m.%s: a graph has no such value"):format(tostring(name)), "it has m." .. table.concat(known, ", m."))
+end
 
 local function tape_of_model(self)
   if not tape_of[self] then core.refuse("called without the model", "write m:weight { … }, m:layers(4)") end
@@ -216,14 +222,25 @@ local function recorder(body)
   end
 end
 
-local function graph_recorder(body, of_kind)
+local function graph_recorder(body, of_kind, inputs)
   local place = not of_kind and place_of(body) or nil
   return function(layers)
     local tape = { ops = {}, count = 0, default = layers > 0 and layers or nil, of_kind = of_kind }
     local m = { tokens = new(tape, 0, 1), labels = new(tape, 0, 2), positions = new(tape, 0, 3) }
+    for i, name in ipairs(inputs) do m[name] = new(tape, 0, 3 + i) end
     tape_of[m] = tape
     return record_of(tape, place, (body(setmetatable(m, model))))
   end
+end
+
+-- The names of a graph's inputs, in the order in which the program has them.
+local function names_of(inputs)
+  local names = {}
+  for name in pairs(type(inputs) == "table" and inputs or {}) do
+    if type(name) == "string" and name:sub(1, 1) ~= "$" then names[#names + 1] = name end
+  end
+  table.sort(names)
+  return names
 end
 
 -- The table that mw.model makes, with its functions as the program calls them. `of_kind`: the graph
@@ -234,6 +251,6 @@ return function(given)
     if type(body) == "function" then given[key] = recorder(body) end
   end
   local graph = rawget(given, "graph")
-  if type(graph) == "function" then given.graph = graph_recorder(graph, rawget(given, "of_kind")) end
+  if type(graph) == "function" then given.graph = graph_recorder(graph, rawget(given, "of_kind"), names_of(rawget(given, "inputs"))) end
   return given
 end

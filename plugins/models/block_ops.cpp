@@ -458,6 +458,15 @@ class LookupOp final : public BlockOp {
   }
 };
 
+class GatherOp final : public BlockOp {
+ public:
+  std::vector<std::string> inputs() const override { return {"x", "indices"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.gather(name, inputs[0], inputs[1])};
+  }
+};
+
 class ContractOp final : public BlockOp {
  public:
   std::vector<std::string> inputs() const override { return {"x", "weight"}; }
@@ -662,6 +671,20 @@ void add_router_options(Options& options) {
   options.boolean("normalise", "the weights of a token's experts sum to one (times scale)")
       .fallback(true);
   options.number("scale", "factor of the experts' weights").fallback(1.0);
+  const auto usually_1 = [](const char* name) {
+    return [name](const Json& values) { return values[name] == 1; };
+  };
+  options.integer("groups", "equal groups that the experts stand in")
+      .range(1, most_experts)
+      .optional()
+      .usual(usually_1("groups"));
+  options
+      .integer("group_top",
+               "groups that a token chooses its experts in: those whose two highest experts sum to "
+               "most; with softmax, those with the highest expert")
+      .range(1, most_experts)
+      .optional()
+      .usual(usually_1("group_top"));
   options.positional("top_k");
 }
 
@@ -681,6 +704,8 @@ ExpertOptions read_router(const Values& values) {
       values.text("score") == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
   options.router.normalise = values.flag("normalise");
   options.router.scale = values.number("scale");
+  if (values.has("groups")) options.router.groups = values.integer("groups");
+  if (values.has("group_top")) options.router.group_top = values.integer("group_top");
   return options;
 }
 
@@ -692,15 +717,40 @@ std::int64_t size_of(const Builder& b, const std::string& name, Dim dim) {
               fmt::format("give dims {} = …", dim.name()));
 }
 
+// Refuses what a token cannot choose, and groups that are not equal.
+void check_choice(const std::string& name, std::int64_t experts, const ExpertOptions& options) {
+  const auto [groups, group_top] = std::pair(options.router.groups, options.router.group_top);
+  Problems problems;
+  const auto refuse = [&](const char* code, const std::string& what, const std::string& hint) {
+    problems.add(Stage::options, code, "", fmt::format("{}: {}", name, what), hint);
+  };
+  if (experts % groups != 0) {
+    refuse("option.divides", fmt::format("{} groups do not divide {} experts", groups, experts),
+           fmt::format("nearest: groups = {}", nearest_divisors(experts, groups)));
+  }
+  if (group_top > groups) {
+    refuse("option.range", fmt::format("a token cannot choose {} of {} groups", group_top, groups),
+           fmt::format("group_top = {} at most", groups));
+  }
+  const std::int64_t open = experts / groups * std::min(group_top, groups);
+  if (options.top > experts) {
+    refuse("option.range",
+           fmt::format("a token cannot choose {} of {} experts", options.top, experts),
+           fmt::format("top_k = {} at most", experts));
+  } else if (experts % groups == 0 && options.top > open) {
+    refuse("option.range",
+           fmt::format("a token cannot choose {} of {} experts, which {} of {} groups have",
+                       options.top, open, std::min(group_top, groups), groups),
+           fmt::format("top_k = {} at most, or group_top = {}", open,
+                       (options.top * groups + experts - 1) / experts));
+  }
+  problems.throw_if_any();
+}
+
 Builder::Routed route_rows(Builder& b, const std::string& prefix, const std::string& name, int x,
                            const ExpertOptions& options, const ExpertNames& names = {}) {
   const std::int64_t experts = size_of(b, name, "experts");
-  if (options.top > experts) {
-    throw Error(
-        Stage::options, "option.range", "",
-        fmt::format("{}: a token cannot choose {} of {} experts", name, options.top, experts),
-        fmt::format("top_k = {} at most", experts));
-  }
+  check_choice(name, experts, options);
   b.expert_dims(experts, options);
   return b.route(prefix, x, options, names);
 }
@@ -835,6 +885,8 @@ MESHWRIGHT_BUILT_IN(
     op<ConcatOp>("concat", "a (…, first), b (…, second) -> (…, into): one after the other"),
     op<WeightOp>("weight", "-> a parameter of these dims, as a value"),
     op<LookupOp>("lookup", "indices (…), weight (rows, width) -> (…, width): the rows they name"),
+    op<GatherOp>("gather",
+                 "x (batch, from, …), indices (batch, to…) -> (batch, to…, …): the rows they name"),
     op<ContractOp>("contract",
                    "x (…, from…), weight (to…, from…) -> (…, to…): the product of two values"),
     op<ShiftOp>("shift",

@@ -154,6 +154,41 @@ int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf)
   return graph.add_parameter(name, std::move(dims), init, std::move(hf));
 }
 
+int Builder::input(const std::string& name, const Dims& of, std::int64_t below) {
+  claim_name(name, "an input");
+  const int value = graph.add_data(name, of, below > 0 ? Scalar::index : Scalar::real);
+  if (below > 0) below_[value] = below;
+  return value;
+}
+
+// Refuses indices of an input that go beyond the rows that they name.
+void Builder::check_below(const std::string& name, int indices, Dim rows) const {
+  const auto known = below_.find(indices);
+  if (known == below_.end()) return;
+  if (rows == Dim("seq") && graph.size(rows) == 1) return;  // built to look at, not to run
+  require(known->second <= graph.size(rows), name, [&] {
+    return fmt::format("{} has indices below {}, and there are {} = {} rows",
+                       graph.value(indices).name, known->second, rows.name(), graph.size(rows));
+  });
+}
+
+int Builder::gather(const std::string& name, int x, int indices) {
+  require(graph.value(indices).scalar == Scalar::index, name,
+          [&] { return fmt::format("{} are numbers, not indices", graph.value(indices).name); });
+  const Dims &from = dims(x), &to = dims(indices);
+  require(from.size() >= 2 && to.size() >= 2 && from[0] == Dim("batch") && to[0] == Dim("batch"),
+          name, [&] {
+            return fmt::format("x {} and indices {} are not (batch, from, …) and (batch, to, …)",
+                               text_of(from), text_of(to));
+          });
+  check_below(name, indices, from[1]);
+  Dims out = to;
+  out.insert(out.end(), from.begin() + 2, from.end());
+  Use all = use(x);
+  all.linear = true;
+  return append(op(name, mw::gather(), {all, use(indices)}, {from[1]}), {{"", out}})[0];
+}
+
 int Builder::lookup(const std::string& name, int indices, int weight) {
   require(
       graph.value(indices).scalar == Scalar::index, name,
@@ -172,6 +207,7 @@ int Builder::lookup(const std::string& name, int indices, int weight) {
                            graph.size(rows), of_places ? "sequence" : "vocab", graph.size(needed));
       },
       "give the weight as many rows");
+  check_below(name, indices, rows);
   Dims out = dims(indices);
   out.push_back(dims(weight).back());
   return append(op(name, mw::embedding(), {use(indices), use(weight)}), {{"", out}})[0];
@@ -295,18 +331,37 @@ int Builder::attention(const std::string& name, int q, int k, int v, const Atten
                        graph.size(dk[2]), dq[2].name(), graph.size(dq[2]));
   });
   check_window(graph, limits.window);
+  // Keys have a name of their own for the dim along which they lie, as queries may have the same.
+  const Dim lie = dk[1], key = keys_of(lie);
+  require(dv[1] == lie, name, [&] {
+    return fmt::format("k {} and v {} lie along different dims", text_of(dk), text_of(dv));
+  });
+  require(
+      lie == dq[1] || !limits.causal, name,
+      [&] {
+        return fmt::format("a query of q {} has no place among the keys of k {}", text_of(dq),
+                           text_of(dk));
+      },
+      "attention to another sequence is not causal: causal = false");
   const auto keys = [&](int value) {
     Use renamed = use(value);
-    std::replace(renamed.dims.begin(), renamed.dims.end(), Dim("seq"), Dim("keys"));
+    std::replace(renamed.dims.begin(), renamed.dims.end(), lie, key);
     return renamed;
   };
   Dims out = dq;
   unfused = unfused || limits.softcap > 0 || !limits.causal;
   Op attends = op(name, unfused ? unfused_attention(limits) : mw::attention(limits.window),
-                  {use(q), keys(k), keys(v)}, {"keys", out.back(), dv[3]});
+                  {use(q), keys(k), keys(v)}, {key, out.back(), dv[3]});
   if (dk[2] != dq[2]) attends.follows = {{dk[2], dq[2]}};
   out.back() = dv[3];
   return append(std::move(attends), {{"", out}})[0];
+}
+
+Dim Builder::keys_of(Dim lie) {
+  if (lie == Dim("seq")) return "keys";
+  const Dim key("keys of " + lie.name());
+  dim(key, graph.size(lie), false, {}, lie.name() + ", as attention calls that of keys and values");
+  return key;
 }
 
 std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Dim second) {
@@ -484,22 +539,25 @@ int Builder::concat(const std::string& name, int a, int b, Dim into) {
 
 int Builder::cross_entropy(const std::string& name, int logits, int labels_of_logits,
                            double weight) {
-  require(dims(logits) == Dims({"batch", "seq", "vocab"}), name, [&] {
-    return fmt::format("logits {} are not (batch, seq, vocab)", text_of(dims(logits)));
+  Dims rows = dims(logits);
+  require(rows.size() >= 2 && rows.front() == Dim("batch"), name, [&] {
+    return fmt::format("logits {} are not (batch, seq, vocab), or (batch, …, classes)",
+                       text_of(rows));
   });
+  rows.pop_back();
   require(
-      graph.value(labels_of_logits).scalar == Scalar::index &&
-          dims(labels_of_logits) == Dims({"batch", "seq"}),
-      name,
+      graph.value(labels_of_logits).scalar == Scalar::index && dims(labels_of_logits) == rows, name,
       [&] {
-        return fmt::format("its labels {} {} are not indices (batch, seq)",
-                           graph.value(labels_of_logits).name, text_of(dims(labels_of_logits)));
+        return fmt::format("its labels {} {} are not indices {}",
+                           graph.value(labels_of_logits).name, text_of(dims(labels_of_logits)),
+                           text_of(rows));
       },
       "logits:cross_entropy(m.labels)");
   Op max = op(name + ".max", ce_max(), {use(logits)});
   max.contraction = Reduction::max;
-  const int largest = append(std::move(max), {{"", {"batch", "seq"}, Scalar::real, false}})[0];
-  const Dims dims_of_stats{"stat", "batch", "seq"};
+  const int largest = append(std::move(max), {{"", rows, Scalar::real, false}})[0];
+  Dims dims_of_stats = rows;
+  dims_of_stats.insert(dims_of_stats.begin(), "stat");
   int stats = append(
       op(name + ".stats", ce_stats(), {use(logits), use(largest), use(labels_of_logits)}, {"stat"}),
       {{"", dims_of_stats}})[0];
@@ -507,7 +565,13 @@ int Builder::cross_entropy(const std::string& name, int logits, int labels_of_lo
     stats = append(op(name + ".edge", without_last(found->second), {use(stats)}, {"stat"}),
                    {{"", dims_of_stats}})[0];
   }
-  return append(op(name, ce_loss(tokens_per_step_, weight), {use(stats)}, {"stat"}), {{"", {}}})[0];
+  std::int64_t labels_per_step = tokens_per_step_ / graph.size("seq");
+  for (std::size_t d = 1; d < rows.size(); ++d) labels_per_step *= graph.size(rows[d]);
+  const char* of_step = rows.size() == 1               ? "sequences"
+                        : rows == Dims{"batch", "seq"} ? "tokens"
+                                                       : "";
+  return append(op(name, ce_loss(labels_per_step, weight, of_step), {use(stats)}, {"stat"}),
+                {{"", {}}})[0];
 }
 
 int Builder::shift(const std::string& name, int labels_of_tokens, std::int64_t by) {

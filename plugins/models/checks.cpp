@@ -7,15 +7,16 @@
 
 namespace mw {
 
-bool says_head_dim(const Values& values) {
-  return values.has("head_dim") && values.integer("head_dim") > 0;
+std::string nearest_divisors(std::int64_t whole, std::int64_t part) {
+  const std::int64_t most = std::min(whole, most_heads);
+  std::int64_t below = std::min(part, most), above = part + 1;
+  while (whole % below != 0) --below;
+  while (above <= most && whole % above != 0) ++above;
+  return above > most ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
-bool is_usual_head_dim(const Json& values) {
-  if (values.contains("kv_lora_rank")) return false;  // head_dim has no meaning in latent attention
-  const std::int64_t width = values["head_dim"].get<std::int64_t>();
-  const std::int64_t heads = values.value("heads", std::int64_t{0});
-  return width == 0 || (heads > 0 && width * heads == values.value("hidden", std::int64_t{0}));
+bool says_head_dim(const Values& values) {
+  return values.has("head_dim") && values.integer("head_dim") > 0;
 }
 
 std::int64_t head_width(const Values& values) {
@@ -27,18 +28,11 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
   if (!values.has("hidden") || !values.has("heads")) return 0;
   const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
   if (hidden < 1 || heads < 1) return 0;
-  // The divisors of `whole` next to `part`, the one below and the one above.
-  const auto near = [](std::int64_t whole, std::int64_t part) {
-    const std::int64_t most = std::min(whole, most_heads);
-    std::int64_t below = std::min(part, most), above = part + 1;
-    while (whole % below != 0) --below;
-    while (above <= most && whole % above != 0) ++above;
-    return above > most ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
-  };
   if (!says_head_dim(values) && hidden % heads != 0) {
-    problems.add(Stage::options, "option.divides", "heads",
-                 fmt::format("{} heads do not divide hidden = {}", heads, hidden),
-                 fmt::format("nearest: heads = {}; or give head_dim", near(hidden, heads)));
+    problems.add(
+        Stage::options, "option.divides", "heads",
+        fmt::format("{} heads do not divide hidden = {}", heads, hidden),
+        fmt::format("nearest: heads = {}; or give head_dim", nearest_divisors(hidden, heads)));
     return 0;
   }
   if (values.has("kv_heads")) {
@@ -47,7 +41,7 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
     if (heads % kv_heads != 0) {
       problems.add(Stage::options, "option.divides", "kv_heads",
                    fmt::format("{} key heads cannot share {} heads evenly", kv_heads, heads),
-                   "nearest: kv_heads = " + near(heads, kv_heads));
+                   "nearest: kv_heads = " + nearest_divisors(heads, kv_heads));
       return 0;
     }
   }

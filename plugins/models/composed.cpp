@@ -14,6 +14,7 @@
 #include "meshwright/engine/text.h"
 
 #include "composed.h"
+#include "meshwright/inputs.h"
 #include "meshwright/model.h"
 #include "meshwright/plugin.h"
 #include "ops/expression.h"
@@ -55,6 +56,13 @@ struct Part {
   Json table;  // the record of the function, without places
 };
 
+const std::set<std::string> reserved_inputs{"tokens", "labels", "positions", "weight", "layers"};
+
+struct Input {
+  Dims dims;
+  std::int64_t below = 0;  // 0: real numbers
+};
+
 struct DimChoice {
   std::int64_t size = 0;  // 0: as many as the tokens of a sequence
   bool even = false;
@@ -80,7 +88,7 @@ std::optional<Ref> ref_of(const Json& json, std::size_t ops) {
   return Ref{static_cast<std::size_t>(*op), static_cast<std::size_t>(*output) - 1};
 }
 
-class Composed final : public Model {
+class Composed final : public Model, public ModelInputs {
  public:
   static Options options() {
     return Options()
@@ -96,6 +104,11 @@ class Composed final : public Model {
         .any("block",
              "a function of a layer's input and the layer's number, from 0, that returns its "
              "output; called once for each layer when the experiment is read")
+        .optional()
+        .table("inputs",
+               "of a graph, what it has beside m.tokens, by name and dims: image = { \"batch\", "
+               "\"patches\", \"channels\" } are numbers, kinds = { \"batch\", \"seq\", below = 2 } "
+               "indices; m.image is the value")
         .optional()
         .any("graph",
              "in place of block: a function of the model, m, that computes with m.tokens, m.labels "
@@ -115,6 +128,7 @@ class Composed final : public Model {
   explicit Composed(const Values& values) : values_(values), of_kind_(values.has(model_kind_key)) {
     read_dims(values.at("dims"));
     check_functions();
+    if (values.has("inputs")) read_inputs(values.at("inputs"));
     if (values.has("graph")) {
       graph_ = part("graph", values.has("layers") ? values.int32("layers") : 0);
       layers_ = graph_->layers;
@@ -134,6 +148,21 @@ class Composed final : public Model {
 
   std::string name() const override { return values_.text("name"); }
   std::int64_t vocab() const override { return dims_.at("vocab").size; }
+
+  std::vector<DataInput> inputs(std::int64_t sequence) const override {
+    std::vector<DataInput> all;
+    for (const auto& [name, input] : inputs_) {
+      DataInput one{name, {}, input.below};
+      for (std::size_t d = 1; d < input.dims.size(); ++d) {
+        const std::string& dim = input.dims[d].name();
+        const auto known = dims_.find(dim);
+        one.shape.push_back(known == dims_.end() || known->second.size == 0 ? sequence
+                                                                            : known->second.size);
+      }
+      all.push_back(std::move(one));
+    }
+    return all;
+  }
 
   Json made_of() const override {
     Json all = Json::array();
@@ -173,7 +202,9 @@ class Composed final : public Model {
       if (given.is_object()) dims_[name].from = given.value("$from", dims_[name].from);
     }
     for (const char* needed : {"hidden", "vocab"}) {
-      if (dims_.count(needed) > 0) continue;
+      // A graph of inputs alone has no vocabulary.
+      if (dims_.count(needed) > 0 || (values_.has("graph") && needed == std::string("vocab")))
+        continue;
       refuse("option.missing", fmt::format("dims.{}", needed), "",
              fmt::format("{} is missing", needed),
              needed == std::string("hidden") ? "the width of the residual stream: hidden = 128"
@@ -201,6 +232,7 @@ class Composed final : public Model {
       if (dims_.count(name) == 0) dims_[name] = {size, true, "", from};
     };
     const std::int64_t hidden = dims_.at("hidden").size;
+    fill("vocab", 1, "no op looks up tokens");
     fill("heads", 1, "heads");
     const std::int64_t heads = dims_.at("heads").size;
     fill("kv_heads", heads, "heads");
@@ -242,8 +274,65 @@ class Composed final : public Model {
     return all;
   }
 
+  void read_inputs(const Json& table) {
+    for (const auto& [name, given] : table.items()) {
+      if (!name.empty() && name[0] == '$') continue;
+      const std::string key = "inputs." + name;
+      const Json dims =
+          given.is_object() && given.contains(unnamed_key) ? given.at(unnamed_key) : given;
+      Input input;
+      const Json list = dims.is_array() ? dims : Json::array({dims});
+      for (const Json& dim : list) {
+        if (!dim.is_string()) bad_input(key, given);
+        const auto text = dim.get<std::string>();
+        if (text != "batch" && text != "seq" && dims_.count(text) == 0) {
+          refuse("model.dims", key, "", fmt::format("the model has no dim {}", quote(text)),
+                 did_you_mean(text, names()));
+        }
+        input.dims.emplace_back(text);
+      }
+      if (input.dims.empty() || input.dims.front() != Dim("batch")) bad_input(key, given);
+      for (const auto& [inner, value] : given.items()) {
+        if (!given.is_object() || inner == "below" || inner[0] == '$') continue;
+        refuse("option.unknown", key + "." + inner, "",
+               fmt::format("{} is no key of an input", inner), "keys: below");
+      }
+      if (given.is_object() && given.contains("below")) {
+        const Json& below = given.at("below");
+        const auto whole = whole_number(below);
+        if (below.is_string() && dims_.count(below.get<std::string>()) > 0)
+          input.below = dims_.at(below.get<std::string>()).size;
+        else if (whole && *whole > 0)
+          input.below = *whole;
+        else
+          bad_below(key + ".below", below);
+      }
+      if (reserved_inputs.count(name) > 0) {
+        refuse("model.twice", key, "", fmt::format("{} is an input of every model", name),
+               "give yours another name");
+      }
+      inputs_[name] = input;
+    }
+  }
+
+  [[noreturn]] static void bad_input(const std::string& key, const Json& given) {
+    refuse("option.value", key, "",
+           fmt::format("got {}; an input has the dim batch, and then seq or dims of the model",
+                       lua_text(given)),
+           "image = { \"batch\", \"patches\", \"channels\" }");
+  }
+
+  [[noreturn]] static void bad_below(const std::string& key, const Json& given) {
+    refuse("option.value", key, "", fmt::format("got {}", describe(given)),
+           "below = 2 or the name of a dim: the indices go from 0 to one less");
+  }
+
   // Refuses functions that do not go together.
   void check_functions() const {
+    if (values_.has("inputs") && !values_.has("graph")) {
+      refuse("option.needs", "inputs", "", "inputs are for a graph, and there is none",
+             "write graph = function(m) … end");
+    }
     if (!values_.has("graph")) {
       for (const char* needed : {"layers", "block"}) {
         if (values_.has(needed)) continue;
@@ -296,7 +385,7 @@ class Composed final : public Model {
   }
 
   // What the record of a graph has beside that of a block: several results, layers.
-  static void read_graph(const Json& record, Part& part) {
+  void read_graph(const Json& record, Part& part) const {
     const Json losses = record.value("losses", Json::array());
     for (const Json& loss : losses.is_array() ? losses : Json::array())
       part.results.push_back(ref(loss, part.ops, part.key));
@@ -345,9 +434,9 @@ class Composed final : public Model {
   }
 
   // Reads a reference to an output of an earlier op, or to op 0, the input of the block.
-  static Ref ref(const Json& json, const std::vector<Recorded>& ops, const std::string& key) {
+  Ref ref(const Json& json, const std::vector<Recorded>& ops, const std::string& key) const {
     const std::optional<Ref> found = ref_of(json, ops.size());
-    const int given = key == "graph" ? 3 : 1;
+    const int given = key == "graph" ? 3 + static_cast<int>(inputs_.size()) : 1;
     const int outputs = !found || found->op == 0 ? given : ops[found->op - 1].op->outputs();
     if (!found || static_cast<int>(found->output) >= outputs) bad_record(json, key);
     return *found;
@@ -432,7 +521,10 @@ class Composed final : public Model {
   }
 
   void compose_graph(Builder& b, const Builder* first) const {
-    const std::vector<int> losses = play(b, *graph_, {b.tokens, b.labels, b.positions}, first);
+    std::vector<int> given{b.tokens, b.labels, b.positions};
+    for (const auto& [name, input] : inputs_)
+      given.push_back(b.input(name, input.dims, input.below));
+    const std::vector<int> losses = play(b, *graph_, given, first);
     for (int loss : losses) {
       if (b.dims(loss).empty()) continue;
       refuse("model.dims", graph_->key, graph_->place,
@@ -620,6 +712,16 @@ class Composed final : public Model {
   }
 
   void check_dims_are_used(const Graph& graph) const {
+    for (const auto& [name, input] : inputs_) {
+      const int value = graph.find(name);
+      const bool used = std::any_of(graph.ops().begin(), graph.ops().end(), [&](const Op& op) {
+        return std::any_of(op.inputs.begin(), op.inputs.end(),
+                           [&](const Use& use) { return use.value == value; });
+      });
+      if (used) continue;
+      refuse("model.unused", "inputs." + name, "", fmt::format("nothing uses m.{}", name),
+             "leave it out, or use it in the graph");
+    }
     for (const std::string& name : declared_) {
       const bool used = std::any_of(graph.ops().begin(), graph.ops().end(),
                                     [&](const Op& op) { return op.has(name); });
@@ -640,6 +742,7 @@ class Composed final : public Model {
   std::map<std::string, DimChoice> dims_;
   std::vector<std::string> declared_;  // the dims that the script gives
   int layers_ = 0;
+  std::map<std::string, Input> inputs_;
   std::vector<Part> blocks_;
   std::optional<Part> embed_, head_, graph_;
   mutable std::map<std::string, std::shared_ptr<const BlockOp>> made_;  // ops by kind and options

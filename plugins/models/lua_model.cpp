@@ -12,6 +12,7 @@
 #include "meshwright/block_op.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/hf_config.h"
+#include "meshwright/inputs.h"
 #include "meshwright/plugin.h"
 
 namespace mw {
@@ -141,7 +142,7 @@ HfKey read_key(const Json& given) {
   return key;
 }
 
-class LuaModel : public Model, public HfModel {
+class LuaModel : public Model, public HfModel, public ModelInputs {
  public:
   LuaModel(const char* kind, const Values& values) : kind_(kind), values_(values) {
     Problems problems;
@@ -162,6 +163,10 @@ class LuaModel : public Model, public HfModel {
   bool batch_is_a_size() const override { return true; }
   Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
     return graph_->build(batch, sequence, tokens);
+  }
+
+  std::vector<DataInput> inputs(std::int64_t sequence) const override {
+    return dynamic_cast<const ModelInputs&>(*graph_).inputs(sequence);
   }
 
   HfConfig hf_config(std::int64_t sequence) const override {

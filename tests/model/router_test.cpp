@@ -55,6 +55,56 @@ TEST_CASE("route: chosen by affinity and bias, weighed by affinity", "[kernels]"
   });
 }
 
+namespace {
+
+// `rank` of one token, lowest outside of the groups that it may choose, said expert by expert.
+at::Tensor within_groups(const at::Tensor& rank, const RouterOptions& options) {
+  const std::int64_t size = rank.size(0) / options.groups;
+  std::vector<std::pair<double, std::int64_t>> heights;
+  for (std::int64_t g = 0; g < options.groups; ++g) {
+    std::vector<double> of_group;
+    for (std::int64_t e = 0; e < size; ++e) of_group.push_back(rank[g * size + e].item<double>());
+    std::sort(of_group.rbegin(), of_group.rend());
+    const bool two = options.score == RouterScore::sigmoid && size > 1;
+    heights.emplace_back(two ? of_group[0] + of_group[1] : of_group[0], g);
+  }
+  std::sort(heights.rbegin(), heights.rend());
+  at::Tensor open = at::full_like(rank, -1e20);
+  for (std::int64_t i = 0; i < options.group_top; ++i) {
+    const std::int64_t first = heights[static_cast<std::size_t>(i)].second * size;
+    open.narrow(0, first, size).copy_(rank.narrow(0, first, size));
+  }
+  return open;
+}
+
+}  // namespace
+
+TEST_CASE("route: within the groups that stand highest", "[kernels]") {
+  const RouterScore score = GENERATE(RouterScore::softmax, RouterScore::sigmoid);
+  const auto [groups, group_top, top] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
+      {{2, 1, 3}, {3, 2, 4}, {4, 2, 6}, {6, 3, 6}, {12, 3, 3}, {4, 4, 5}, {1, 1, 5}}));
+  const RouterOptions options{score, GENERATE(true, false), 2.5, groups, group_top};
+  const std::int64_t experts = 12;
+  OpCase c(route(options), {logit_dims, {"scores"}}, {chosen, chosen},
+           {{"batch", 3}, {"seq", 5}, {"scores", experts}, {"top", top}});
+  c.real(0);
+  c.real(1);
+  const at::Tensor rank = affinities(c.inputs[0], score) + c.inputs[1];
+  at::Tensor open = at::empty_like(rank);
+  for (std::int64_t b = 0; b < 3; ++b)
+    for (std::int64_t t = 0; t < 5; ++t) open[b][t].copy_(within_groups(rank[b][t], options));
+  const at::Tensor picks = highest(open, top);
+  const bool free = group_top == groups || groups == experts;
+  CHECK(picks.equal(highest(rank, top)) == free);
+  c.expert_loads[1] = is_choice(picks, experts).sum({0, 1, 2});
+  check_op(c, [&](const Tensors& in) {
+    const at::Tensor s = affinities(in[0], score).unsqueeze(-2);
+    at::Tensor weights = (s * is_choice(picks, experts)).sum(-1);
+    if (options.normalise) weights = weights / weights.sum(-1, true);
+    return Tensors{weights * options.scale, picks};
+  });
+}
+
 TEST_CASE("admit: first choices before second ones, earlier positions before later ones",
           "[kernels]") {
   using Runs = std::vector<Range>;
@@ -169,6 +219,12 @@ TEST_CASE("routing's ops declare the memory that the allocator sees", "[kernels]
       c.real(1);
       c.expert_loads[1] = at::zeros({experts});
       check_memory(c, type);
+      c = OpCase(route({score, normalise, 1, experts / 2, experts / 4}), {logit_dims, {"scores"}},
+                 {chosen, chosen}, sizes);
+      c.real(0);
+      c.real(1);
+      c.expert_loads[1] = at::zeros({experts});
+      if (experts / 2 >= top) check_memory(c, type);
     }
     check_memory(stats_case(score, logits, picks), type);
   }
@@ -184,3 +240,4 @@ TEST_CASE("routing's ops declare the memory that the allocator sees", "[kernels]
   z.real(0);
   check_memory(z, type);
 }
+

@@ -226,7 +226,8 @@ TEST_CASE("What lies in host memory counts where ranks are threads of one machin
   const MemoryForecast& memory = shared.fullest().memory;
   REQUIRE(memory[Category::host] > 0);
   CHECK(shared.memory_needed == 2 * (memory.peak + memory[Category::host]));
-  CHECK(own.memory_needed == memory.peak);
+  // Its peak is another: kernels' scratch is measured on this machine alone.
+  CHECK(own.memory_needed == own.fullest().memory.peak);
 }
 
 TEST_CASE("How much of the memory is an estimate is said where it matters") {

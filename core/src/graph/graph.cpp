@@ -223,7 +223,8 @@ int Graph::find(const std::string& name) const {
   return -1;
 }
 
-void check_data_values(const Graph& graph, Problems& problems) {
+void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
+                       Problems& problems) {
   const Dim batch("batch"), seq("seq");
   std::vector<bool> used(graph.values().size(), false);
   for (const Op& op : graph.ops())
@@ -233,15 +234,21 @@ void check_data_values(const Graph& graph, Problems& problems) {
     if (!used[v] || value.source != Value::Source::data) continue;
     const auto known = std::find(data_values.begin(), data_values.end(), value.name);
     const bool positions = value.name == "positions";
-    if (known != data_values.end() && value.scalar == Scalar::index &&
-        value.dims == (positions ? Dims{seq} : Dims{batch, seq}))
-      continue;
+    const bool declared = std::any_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
+      return input.name == value.name && (input.below > 0) == (value.scalar == Scalar::index);
+    });
+    const bool fits = known == data_values.end()
+                          ? declared && !value.dims.empty() && value.dims.front() == batch
+                          : value.scalar == Scalar::index &&
+                                value.dims == (positions ? Dims{seq} : Dims{batch, seq});
+    if (fits) continue;
     problems.add(
         Stage::plan, "model.data", "model",
         fmt::format("model: it asks for the data value \"{}\", {} of ({}), which no run has",
                     value.name, value.scalar == Scalar::index ? "indices" : "reals",
                     fmt::join(names_of(value.dims), ", ")),
-        "the data of a run are indices: tokens and labels of (batch, seq), and positions of (seq)");
+        "tokens and labels are indices of (batch, seq), and positions of (seq); a model declares "
+        "other inputs (meshwright/inputs.h), with batch as their first dim");
   }
 }
 

@@ -199,7 +199,10 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
     found.add(error);
     return give_up();
   }
-  check_data_values(*whole, found);
+  const auto* declares = dynamic_cast<const ModelInputs*>(request.model.get());
+  check_data_values(
+      *whole, declares == nullptr ? std::vector<DataInput>() : declares->inputs(request.sequence),
+      found);
   check_sizes(*whole, found);
   if (!found.empty()) return give_up();
   Draft draft(*whole, plan->mesh);

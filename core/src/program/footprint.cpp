@@ -6,8 +6,10 @@
 #include <array>
 #include <utility>
 
+#include "graph/data_values.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/optimizer.h"
+#include "program/input_cut.h"
 #include "program/update_steps.h"
 
 namespace mw {
@@ -220,7 +222,7 @@ void CodeFootprint::run() {
 }
 
 // Tokens and labels of the same rows are read together, then cut to the rank's columns: a copy,
-// but of one row.
+// but of one row. Each input is read by itself.
 void CodeFootprint::load() {
   const std::int64_t sequence = program_.graph->size("seq");
   Few<Range, 2> read;
@@ -228,6 +230,13 @@ void CodeFootprint::load() {
   for (int slot : i_.outputs) {
     const Slot& s = program_.slots[slot];
     bytes += touched(slot);
+    if (std::find(data_values.begin(), data_values.end(), s.name) == data_values.end()) {
+      const InputCut cut = input_cut(rank_, slot);
+      const Holder rows = scratch_holder(static_cast<int>(2 * i_.outputs.size()) + slot);
+      make(rows, cut.bytes_read(), Category::buffers);
+      cut.copies ? fresh(slot, Category::buffers) : share(slot, rows, 0);
+      continue;
+    }
     const DataCut cut = rank_.data_cut(slot);
     if (s.name == "positions") {
       const bool joined = cut.columns.size() > 1;  // of several runs of positions

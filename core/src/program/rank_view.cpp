@@ -192,10 +192,18 @@ KernelTrial RankView::trial(int op, Piece piece, int part) const {
     return value.scalar == Scalar::index ? at::kLong : wide ? at::kFloat : real;
   };
   KernelTrial trial{tried, piece, dims(op, part), real, program_.threads};
+  // Gradients of a value that several ops read are added up, which takes a library more scratch.
+  const auto is_read_again = [&](int value) {
+    int reads = 0;
+    for (const Op& reader : graph.ops())
+      for (const Use& use : reader.inputs) reads += use.value == value ? 1 : 0;
+    return reads > 1;
+  };
   for (const Use& use : tried.inputs) {
     const Value& value = graph.value(use.value);
-    const bool added =
-        value.source == Value::Source::parameter && program_.gradient_dtype == program_.dtype;
+    const bool added = value.source == Value::Source::parameter
+                           ? program_.gradient_dtype == program_.dtype
+                           : piece != Piece::forward && is_read_again(use.value);
     trial.inputs.push_back({type_of(value), value.needs_grad, added});
   }
   for (const int output : tried.outputs) trial.outputs.push_back(type_of(graph.value(output)));

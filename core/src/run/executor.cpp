@@ -14,6 +14,7 @@
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
+#include "meshwright/inputs.h"
 
 namespace mw {
 
@@ -366,6 +367,48 @@ void Executor::copy(const Lowered& l, Microbatch& m) {
   }
 }
 
+// Reads whole rows, then takes this rank's part of them in the dtype of the slot.
+at::Tensor Executor::load_input(const Loaded& one, const Microbatch& m) const {
+  const Slot& slot = program_.slots[one.slot];
+  const auto* source = dynamic_cast<const InputSource*>(setup_.data.get());
+  const auto* model = dynamic_cast<const ModelInputs*>(setup_.plan->request.model.get());
+  const InputCut& cut = one.input;
+  DataInput input;
+  if (model != nullptr && source != nullptr) {
+    for (DataInput& declared : model->inputs(graph_.size("seq")))
+      if (declared.name == slot.name) input = std::move(declared);
+  }
+  if (input.name.empty())  // check_data_values refuses the plan
+    throw std::logic_error("no run has the data value \"" + slot.name + "\"");
+  std::vector<std::int64_t> shape = cut.shape;
+  shape.insert(shape.begin(), cut.rows.size);
+  const at::Tensor read = at::empty(shape, cut.indices ? at::kLong : at::kFloat);
+  const std::int64_t first =
+      setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset;
+  for (std::int64_t row = 0; row < cut.rows.size; ++row) {
+    const at::Tensor into = read.select(0, row);
+    cut.indices ? source->indices(input, first + row, into.data_ptr<std::int64_t>())
+                : source->reals(input, first + row, into.data_ptr<float>());
+  }
+  if (!cut.copies) return read;
+  const at::Tensor part = at::empty(cut.local, read.options().dtype(scalar_type(slot.dtype)));
+  std::size_t split = 0;  // the dim that may have several ranges
+  for (std::size_t d = 0; d < cut.parts.size(); ++d)
+    if (cut.parts[d].size() > 1) split = d;
+  if (cut.parts.empty()) part.copy_(read);
+  std::int64_t at = 0;
+  for (const Range& run : cut.parts.empty() ? std::vector<Range>() : cut.parts[split]) {
+    at::Tensor from = read;
+    for (std::size_t d = 0; d < cut.parts.size(); ++d) {
+      const Range& range = d == split ? run : cut.parts[d].front();
+      from = from.narrow(static_cast<std::int64_t>(d) + 1, range.offset, range.size);
+    }
+    part.narrow(static_cast<std::int64_t>(split) + 1, at, run.size).copy_(from);
+    at += run.size;
+  }
+  return part;
+}
+
 void Executor::load(const Lowered& l, Microbatch& m) {
   const Ledger::Scope scope(ledger_, Category::buffers);
   const auto cpu = at::TensorOptions().dtype(at::kLong);
@@ -378,6 +421,8 @@ void Executor::load(const Lowered& l, Microbatch& m) {
       for (const Range& run : cut.columns)
         runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
       data = runs.size() == 1 ? runs[0] : at::cat(at::TensorList(runs.data(), runs.size()));
+    } else if (one.what == Loaded::What::input) {
+      data = load_input(one, m);
     } else {
       auto& [tokens, labels] = read[one.shares];
       if (!tokens.defined()) {

@@ -160,6 +160,7 @@ class Executor : public RankRun {
   // frees.
   void touch(const Lowered& l, const Microbatch& m);
   void load(const Lowered& l, Microbatch& m);
+  at::Tensor load_input(const Loaded& one, const Microbatch& m) const;
   void copy(const Lowered& l, Microbatch& m);
   // A watcher, and the plugin's observer that brought it; no observer for the program's own.
   struct Watching {

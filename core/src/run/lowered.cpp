@@ -256,11 +256,17 @@ std::vector<Loaded> Lowering::load(const Instruction& i, const RankView& sizes) 
   for (const int slot : i.outputs) {
     const std::string& name = program_.slots[slot].name;
     const auto what = std::find(data_values.begin(), data_values.end(), name);
-    if (what == data_values.end())  // check_data_values refuses the plan
-      throw std::logic_error("no run has the data value \"" + name + "\"");
-    Loaded one{static_cast<Loaded::What>(what - data_values.begin()), slot, sizes.data_cut(slot)};
+    Loaded one{static_cast<Loaded::What>(what - data_values.begin()), slot};
+    if (one.what == Loaded::What::input) {
+      one.input = input_cut(sizes, slot);
+      one.shares = all.size();
+      all.push_back(std::move(one));
+      continue;
+    }
+    one.cut = sizes.data_cut(slot);
     const auto same = std::find_if(all.begin(), all.end(), [&](const Loaded& other) {
-      return other.what != Loaded::What::positions && one.cut.of_rows(other.cut.rows);
+      return (other.what == Loaded::What::tokens || other.what == Loaded::What::labels) &&
+             one.cut.of_rows(other.cut.rows);
     });
     one.shares = static_cast<std::size_t>(same - all.begin());
     all.push_back(std::move(one));

@@ -15,6 +15,7 @@
 #include "meshwright/op.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/program.h"
+#include "program/input_cut.h"
 #include "program/update_steps.h"
 #include "run/redistribute.h"
 
@@ -91,11 +92,12 @@ struct UpdateRun {
 // What a load brings to one slot. Slots that take the same rows of the data share what is read:
 // `shares` is the index of the first of them.
 struct Loaded {
-  enum class What : std::uint8_t { tokens, labels, positions };
+  enum class What : std::uint8_t { tokens, labels, positions, input };
   What what = What::tokens;
   int slot = -1;
   DataCut cut = {};
   std::size_t shares = 0;
+  InputCut input = {};  // of What::input
 };
 
 struct Lowered {

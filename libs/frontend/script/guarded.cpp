@@ -17,6 +17,7 @@
 #include "meshwright/engine/op_cost.h"
 #include "meshwright/engine/rank_calls.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/inputs.h"
 #include "meshwright/threads.h"
 
 namespace mw {
@@ -173,10 +174,11 @@ class GuardedOptimizer final : public Optimizer {
   std::array<std::unique_ptr<GuardedRule>, 2> rules_;  // rules for other parameters, for matrices
 };
 
-class GuardedSource final : public TokenSource {
+class GuardedSource final : public TokenSource, public InputSource {
  public:
   GuardedSource(std::shared_ptr<const TokenSource> inner, PluginPlace speaker)
       : inner_(std::move(inner)),
+        inputs_of_inner_(dynamic_cast<const InputSource*>(inner_.get())),
         speaker_(std::move(speaker)),
         vocab_(call_plugin(speaker_, "said its ids", [&] { return inner_->vocab(); })) {}
   std::int64_t vocab() const override { return vocab_; }
@@ -188,8 +190,24 @@ class GuardedSource final : public TokenSource {
               std::int64_t* labels) const override {
     called(speaker_, fmt::format("made sample {}", k).c_str(),
            [&] { inner_->sample(k, sequence, inputs, labels); });
-    check_ids(k, "input", sequence, inputs);
-    check_ids(k, "label", sequence, labels);
+    check_ids(k, "input", sequence, inputs, vocab_);
+    check_ids(k, "label", sequence, labels, vocab_);
+  }
+  std::string lacks(const DataInput& input) const override {
+    if (inputs_of_inner_ == nullptr) return "it has tokens alone";
+    return call_plugin(speaker_, "said which inputs it has",
+                       [&] { return inputs_of_inner_->lacks(input); });
+  }
+  void reals(const DataInput& input, std::int64_t k, float* reals) const override {
+    called(speaker_, fmt::format("made {} of sample {}", input.name, k).c_str(),
+           [&] { inputs_of_inner_->reals(input, k, reals); });
+  }
+  void indices(const DataInput& input, std::int64_t k, std::int64_t* indices) const override {
+    called(speaker_, fmt::format("made {} of sample {}", input.name, k).c_str(),
+           [&] { inputs_of_inner_->indices(input, k, indices); });
+    std::int64_t elements = 1;
+    for (std::int64_t size : input.shape) elements *= size;
+    check_ids(k, input.name.c_str(), elements, indices, input.below);
   }
   std::string content() const override {
     return call_plugin(speaker_, "said what it reads", [&] { return inner_->content(); });
@@ -201,10 +219,10 @@ class GuardedSource final : public TokenSource {
  private:
   // Checks ids here, as no op would notice a wrong one: a rank that has a part of the vocabulary
   // takes any other id for one that another rank has.
-  void check_ids(std::int64_t k, const char* what, std::int64_t sequence,
-                 const std::int64_t* ids) const {
+  void check_ids(std::int64_t k, const char* what, std::int64_t sequence, const std::int64_t* ids,
+                 std::int64_t below) const {
     const auto wrong = [&](std::int64_t id) {  // a negative id is above all as unsigned
-      return static_cast<std::uint64_t>(id) >= static_cast<std::uint64_t>(vocab_);
+      return static_cast<std::uint64_t>(id) >= static_cast<std::uint64_t>(below);
     };
     bool any = false;
     for (std::int64_t t = 0; t < sequence; ++t) any |= wrong(ids[t]);
@@ -213,11 +231,12 @@ class GuardedSource final : public TokenSource {
     throw Error(attributed(
         speaker_, {Stage::run, "data.token", "",
                    fmt::format("sample {}: {} {} is {}, and the ids of this data are 0 to {}", k,
-                               what, t, ids[t], vocab_ - 1),
+                               what, t, ids[t], below - 1),
                    "mend the source: sample() writes ids below vocab() (meshwright/data.h)"}));
   }
 
   const std::shared_ptr<const TokenSource> inner_;
+  const InputSource* const inputs_of_inner_;
   const PluginPlace speaker_;
   const std::int64_t vocab_;
 };

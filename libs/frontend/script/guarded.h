@@ -19,6 +19,7 @@ std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimi
 // to return within `timeout` seconds.
 std::shared_ptr<RunObserver> guarded(std::shared_ptr<RunObserver> observer,
                                      const PluginPlace& speaker, double timeout);
+// A wrapped source is an InputSource, which lacks everything if `data` is none.
 std::shared_ptr<const TokenSource> guarded(std::shared_ptr<const TokenSource> data,
                                            const PluginPlace& speaker);
 

@@ -159,6 +159,7 @@ std::int64_t DataReader::read_sequence() const {
 
 void DataReader::open(const Model* model, RunRequest& asked, RunSetup& setup) {
   if (model != nullptr) vocab_ = model->vocab();
+  if (const auto* with = dynamic_cast<const ModelInputs*>(model)) inputs_ = with->inputs(sequence_);
   if (!data_ || sequence_ < 1) return;
   setup.data = open_source(*data_, "data", values_.has("seed") ? values_.integer("seed") : 0);
   if (!setup.data) return;
@@ -175,6 +176,14 @@ std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen,
   context.vocab = vocab_;
   context.roots = roots_;
   auto data = guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
+  for (const DataInput& input : data ? inputs_ : std::vector<DataInput>()) {
+    const std::string lacks = dynamic_cast<const InputSource&>(*data).lacks(input);
+    if (lacks.empty()) continue;
+    problems_.add(Stage::options, "data.input", key,
+                  fmt::format("{}: {} has no input {}, which the model declares: {}", key,
+                              chosen.registration->name, input.name, lacks),
+                  "mw.synthetic makes noise for every input");
+  }
   if (data && data->vocab() > context.vocab) {
     problems_.add(Stage::options, "data.vocab", "model.vocab",
                   fmt::format("model.vocab: {} ids are too few for {}: {} has {}", context.vocab,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "meshwright/engine/plugin_call.h"
+#include "meshwright/inputs.h"
 #include "script/experiment.h"
 
 namespace mw {
@@ -45,6 +46,7 @@ class DataReader {
   Problems& problems_;
   std::optional<Chosen> data_, held_out_;
   std::int64_t sequence_ = 0, vocab_ = 256;
+  std::vector<DataInput> inputs_;  // of the model
 };
 
 }  // namespace mw

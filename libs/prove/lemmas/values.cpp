@@ -29,9 +29,15 @@ int maker_of_rows(const Graph& graph, int value) {
 }
 
 // Whether a value that an op makes is computed, not drawn: always for indices, and for values
-// without a gradient, since those are tables whose numbers belong together (of a rotation).
-bool is_made(const Value& value, Draw draw, int depth) {
-  return value.scalar == Scalar::index || !value.needs_grad || (draw == Draw::made && depth == 0);
+// without a gradient, since those are tables whose numbers belong together (of a rotation). An op
+// that changes the statistics of a loss needs them made, too.
+bool is_made(const Graph& graph, const Value& value, Draw draw, int depth) {
+  if (value.scalar == Scalar::index || !value.needs_grad) return true;
+  if (draw != Draw::made || depth > 1) return false;
+  const auto producer = static_cast<std::size_t>(value.producer);
+  if (depth == 0) return true;
+  const OpClass of = graph.ops()[producer].type->op_class();
+  return of == OpClass::loss || of == OpClass::loss_part;
 }
 
 class Makers {
@@ -48,7 +54,7 @@ class Makers {
         const int maker = maker_of_rows(graph_, use.value);
         if (maker >= 0) add(maker, depth + 1);
       }
-      if (value.source == Value::Source::op && is_made(value, draw_, depth))
+      if (value.source == Value::Source::op && is_made(graph_, value, draw_, depth))
         add(value.producer, depth + 1);
     }
   }
@@ -186,7 +192,10 @@ at::Tensor WholeOp::draw_index(const Value& value) {
   const auto options = at::TensorOptions(at::kLong);
   if (value.name == "positions" && shape.size() == 1) return at::arange(shape[0], options);
   std::int64_t limit = 0;
-  if (graph_.dims().count(vocab) > 0) {
+  // The indices of a declared input name rows of another operand.
+  const bool declared =
+      value.source == Value::Source::data && value.name != "tokens" && value.name != "labels";
+  if (!declared && graph_.dims().count(vocab) > 0) {
     limit = graph_.size(vocab);
   } else {
     for (const Use& use : op().inputs) {
@@ -207,7 +216,7 @@ const at::Tensor& WholeOp::draw(int index, int depth) {
     find_rows(index);
     if (values_.count(index) > 0) return values_.at(index);
   }
-  if (value.source == Value::Source::op && is_made(value, how_, depth)) {
+  if (value.source == Value::Source::op && is_made(graph_, value, how_, depth)) {
     make(value.producer);
     return values_.at(index);
   }

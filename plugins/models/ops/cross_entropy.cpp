@@ -233,11 +233,14 @@ class CeStats final : public OpType {
 
 class CeLoss final : public OpType {
  public:
-  CeLoss(std::int64_t tokens, double weight)
-      : tokens_(static_cast<double>(tokens)), scale_(weight / tokens_) {}
+  CeLoss(std::int64_t count, double weight, const char* of_step)
+      : count_(static_cast<double>(count)), scale_(weight / count_), of_step_(of_step) {}
   std::string kind() const override { return "ce_loss"; }
   OpClass op_class() const override { return OpClass::loss_part; }
-  std::vector<StepConstant> constants(const Op&) const override { return {{"tokens", tokens_}}; }
+  std::vector<StepConstant> constants(const Op&) const override {
+    if (of_step_.empty()) return {};
+    return {{of_step_, count_}};
+  }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -285,7 +288,8 @@ class CeLoss final : public OpType {
   }
 
  private:
-  const double tokens_, scale_;
+  const double count_, scale_;
+  const std::string of_step_;
 };
 
 }  // namespace
@@ -296,8 +300,8 @@ OpTypePtr ce_max() {
 OpTypePtr ce_stats() {
   return only<CeStats>();
 }
-OpTypePtr ce_loss(std::int64_t tokens, double weight) {
-  return std::make_shared<CeLoss>(tokens, weight);
+OpTypePtr ce_loss(std::int64_t count, double weight, const char* of_step) {
+  return std::make_shared<CeLoss>(count, weight, of_step);
 }
 
 }  // namespace mw

@@ -2,6 +2,7 @@
 // and the losses that keep the choice even.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernel.h"
 #include "meshwright/autograd_op.h"
@@ -37,7 +38,7 @@ class Route final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor s = affinities(call.inputs[0], options_.score);
     const std::int64_t top = call.dims.at(op.output_dims[1].back()).size;
-    const at::Tensor picks = std::get<1>((s + call.inputs[1].to(s.scalar_type())).topk(top, -1));
+    const at::Tensor picks = std::get<1>(ranked(s, call.inputs[1]).topk(top, -1));
     at::Tensor weights = s.gather(-1, picks);
     if (options_.normalise) weights.div_(sum_of(weights));
     set_outputs(call, {weights.mul_(options_.scale), picks});
@@ -65,6 +66,12 @@ class Route final : public OpType {
     cost.executed = 8.0 * static_cast<double>(logits);
     cost.bytes = static_cast<double>(logits * (element + 2 * wide));
     cost.workspace = 2 * logits * wide;
+    if (piece == Piece::forward && limited()) {
+      cost.bytes += static_cast<double>(2 * logits * wide);
+      const std::int64_t per_group = best_of_group(logits / tokens) * (wide + 8) + wide;
+      *cost.workspace +=
+          std::max<std::int64_t>(0, tokens * options_.groups * per_group - picks * (wide + 8));
+    }
     if (piece != Piece::forward) {
       const std::int64_t of_weights = options_.normalise ? logits + 3 * picks + 2 * tokens : 0;
       cost.workspace = std::max(of_weights, 3 * logits + picks) * wide - logits * element;
@@ -73,6 +80,26 @@ class Route final : public OpType {
   }
 
  private:
+  bool limited() const { return options_.group_top < options_.groups; }
+
+  // How many experts of a group say how high the group stands.
+  std::int64_t best_of_group(std::int64_t experts) const {
+    const std::int64_t most = options_.score == RouterScore::softmax ? 1 : 2;
+    return std::min(most, experts / options_.groups);
+  }
+
+  // What a token chooses by: affinity + bias, lowest in the groups that the token must not choose.
+  at::Tensor ranked(const at::Tensor& s, const at::Tensor& bias) const {
+    at::Tensor rank = s + bias.to(s.scalar_type());
+    if (!limited()) return rank;
+    const at::Tensor grouped = rank.unflatten(-1, {options_.groups, -1});
+    const at::Tensor heights = std::get<0>(grouped.topk(best_of_group(s.size(-1)), -1)).sum(-1);
+    const at::Tensor chosen = std::get<1>(heights.topk(options_.group_top, -1));
+    const at::Tensor others = at::ones_like(heights, at::kBool).scatter_(-1, chosen, false);
+    grouped.masked_fill_(others.unsqueeze(-1), -std::numeric_limits<double>::infinity());
+    return rank;
+  }
+
   static at::Tensor sum_of(const at::Tensor& weights) { return weights.sum(-1, true).add_(1e-20); }
 
   at::Tensor logit_gradient(const OpCall& call) const {

@@ -1,5 +1,5 @@
 // Ops that move elements and compute nothing new: a sum over dims, two values one after the other,
-// dims under other names or in another order.
+// dims under other names or in another order, rows by their numbers.
 #include <algorithm>
 
 #include "kernel.h"
@@ -102,8 +102,50 @@ class As final : public OpType {
   const std::vector<std::int64_t> order_;
 };
 
+class Gather final : public OpType {
+ public:
+  std::string kind() const override { return "gather"; }
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits = traits_without_reads(op);
+    traits.backward_reads_input = {false, true};
+    traits.gradients_apart = true;
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const at::Tensor& x = call.inputs[0];
+    const at::Tensor rows = x.view({x.size(0), x.size(1), -1});
+    set_outputs(call, {rows.gather(1, index_of(call.inputs[1], rows.size(2)))
+                           .view(call.dims.shape(op.output_dims[0]))});
+  }
+  void backward(const Op& op, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    const std::vector<std::int64_t> shape = call.dims.shape(op.inputs[0].dims);
+    const at::Tensor& given = call.grad_outputs[0];
+    const at::Tensor made = at::zeros(shape, given.options());
+    const at::Tensor rows = made.view({shape[0], shape[1], -1});
+    rows.scatter_add_(1, index_of(call.inputs[1], rows.size(2)),
+                      given.reshape({shape[0], -1, rows.size(2)}));
+    deliver(call, 0, made);
+  }
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    Cost cost = cost_of_passes(2 * dims.count(op.output_dims[0]), element);
+    cost.workspace.reset();
+    return cost;
+  }
+
+ private:
+  // (batch, to…) as (batch, to, width), the same along width.
+  static at::Tensor index_of(const at::Tensor& indices, std::int64_t width) {
+    return indices.flatten(1).unsqueeze(-1).expand({-1, -1, width});
+  }
+};
+
 }  // namespace
 
+OpTypePtr gather() {
+  return only<Gather>();
+}
 OpTypePtr sum() {
   return only<Sum>();
 }

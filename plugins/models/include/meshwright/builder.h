@@ -106,6 +106,11 @@ class Builder {
 
   // The tokens' rows (batch, seq, hidden) of `weight` (vocab, hidden).
   int embedding(const std::string& name, int weight) { return lookup(name, tokens, weight); }
+  // An input that a run loads by its name (inputs.h), of dims that begin with batch: indices below
+  // `below`, or reals if that is 0.
+  int input(const std::string& name, const Dims& of, std::int64_t below = 0);
+  // The rows of x (batch, from, …) that indices (batch, to…) name: (batch, to…, …).
+  int gather(const std::string& name, int x, int indices);
   // The rows of `weight` (rows, width) that indices (…) name: (…, width).
   int lookup(const std::string& name, int indices, int weight);
   // Contracts the dims that x and `weight` share, which must be the last dims of both, in one
@@ -129,8 +134,9 @@ class Builder {
   int rope(const std::string& name, int x, const std::vector<int>& table,
            RopePairs pairs = RopePairs::halves);
   // Attention of q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch,
-  // seq, kv_heads, width) -> (batch, seq, heads, width). `unfused`: the softmax of scores is a
-  // tensor that backward reads. Attention with a soft cap, or that is not causal, is unfused in
+  // seq, kv_heads, width) -> (batch, seq, heads, width). Another dim may stand in place of seq; if
+  // that of k and v is not that of q, the attention is not causal. `unfused`: the softmax of scores
+  // is a tensor that backward reads. Attention with a soft cap, or that is not causal, is unfused in
   // any case.
   int attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits = {},
                 bool unfused = false);
@@ -177,9 +183,10 @@ class Builder {
 
   // Adds the three ops of the loss, for logits (batch, seq, vocab), and sets Graph::loss.
   void cross_entropy(int logits) { graph.loss = cross_entropy("loss", logits, labels); }
-  // Adds the ops of a loss for any labels (batch, seq), times `weight`, and returns the loss; the
-  // ops' names begin with `name`. The last tokens of a sequence, for which shift() has no labels,
-  // do not count; the divisor stays the tokens of a step.
+  // Adds the ops of a loss for logits (batch, …, classes) and labels (batch, …), times `weight`,
+  // and returns the loss; the ops' names begin with `name`. It is divided by the labels of a step,
+  // those of the last tokens of a sequence included, for which shift() has none and which do not
+  // count.
   int cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight = 1);
   // Labels (batch, seq) of the tokens `by` further on.
   int shift(const std::string& name, int labels_of_tokens, std::int64_t by);
@@ -206,6 +213,8 @@ class Builder {
   int admit(const std::string& name, int picks, std::int64_t capacity);
   void balance(const std::string& prefix, int logits, int picks, const ExpertOptions& options);
   std::int64_t room(const ExpertOptions& options) const;
+  Dim keys_of(Dim lie);  // the name that attention has for a dim along which keys lie
+  void check_below(const std::string& name, int indices, Dim rows) const;
   // Throws Error (options, "model.twice") if the name is taken. `what`: "an op" or "a parameter".
   void claim_name(const std::string& name, const char* what);
 
@@ -214,13 +223,14 @@ class Builder {
   std::vector<std::pair<std::string, Make>> makers_;
   std::map<std::string, std::vector<int>> made_once_;
   std::unordered_set<std::string> names_;
+  std::map<int, std::int64_t> below_;    // inputs that are indices -> what they are below
   std::map<int, std::int64_t> shifted_;  // labels that shift() made -> tokens further on
 };
 
+// The divisors of `whole` next to `part`, for hints: "4 or 8".
+std::string nearest_divisors(std::int64_t whole, std::int64_t part);
 // Whether the option head_dim gives a width: it is neither left out nor 0.
 bool says_head_dim(const Values& values);
-// Whether head_dim has the value that it has when it is left out, hidden / heads (Option::usual).
-bool is_usual_head_dim(const Json& values);
 // The width of a head: the option head_dim, or else hidden / heads.
 std::int64_t head_width(const Values& values);
 // Adds the option `attention`, "flash" or "unfused". is_unfused(): whether values say "unfused".

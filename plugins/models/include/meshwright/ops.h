@@ -89,6 +89,9 @@ bool is_linear_map(const std::string& f);
 OpTypePtr sum();
 // inputs: a (..., first), b (..., second) -> (..., first + second). Needs the three whole.
 OpTypePtr concat();
+// inputs: x (batch, from, …; linear), indices (batch, to…) -> (batch, to…, …): the rows of x that
+// the indices name. Needs from whole.
+OpTypePtr gather();
 // inputs: x (linear) -> its elements; dim i of the output is dim order[i] of x. A dim that has
 // another name there is to be whole in both.
 OpTypePtr permuted(const std::vector<std::int64_t>& order);
@@ -100,11 +103,12 @@ OpTypePtr add();
 //   ce_max    logits (..., vocab) -> max (...); contraction max, not differentiable
 //   ce_stats  logits, max, labels (index) -> (stat, ...): sum of exp(logit - max); the label's
 //             logit less the max where this rank holds the label, else 0
-//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `tokens`, times
-//             `weight`. Needs stat whole
+//   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `count`, times
+//             `weight`. Needs stat whole. `of_step`: the step's constant that `count` is, "tokens"
+//             or "sequences"; empty: another number
 OpTypePtr ce_max();
 OpTypePtr ce_stats();
-OpTypePtr ce_loss(std::int64_t tokens, double weight = 1);
+OpTypePtr ce_loss(std::int64_t count, double weight = 1, const char* of_step = "tokens");
 
 // inputs: labels (batch, seq; index) -> those of the tokens `by` further on; the last ones have the
 // sequence's last label. Needs seq whole.
@@ -121,13 +125,17 @@ struct RouterOptions {
   RouterScore score = RouterScore::softmax;
   bool normalise = true;  // a token's weights sum to `scale`
   double scale = 1;
+  // Experts stand in `groups` equal groups, and a token chooses within `group_top` of them.
+  std::int64_t groups = 1, group_top = 1;
   friend bool operator==(const RouterOptions&, const RouterOptions&) = default;
 };
 // inputs: logits (batch, seq, scores), bias (scores; it counts: Value::counts) -> weights (batch,
 // seq, top), picks (index; batch, seq, top). The experts with the highest affinity + bias are
 // chosen, and weighed by affinity alone [Shazeer et al. 2017; DeepSeek-AI 2024, "DeepSeek-V3",
-// equations 12 to 16]. The bias's gradient is the number of tokens that chose each expert. Needs
-// scores and top whole.
+// equations 12 to 16]. A token's groups are those with the highest sum of their two highest
+// experts [DeepSeek-V3, section 2.1.2], or, by softmax, with the highest expert [DeepSeek-V2, section
+// 2.2.2]. The bias's gradient is the number of tokens that chose each expert. Needs scores and top
+// whole.
 OpTypePtr route(const RouterOptions& options);
 // inputs: picks (batch, seq, top) -> picks with -1 for an expert's choices beyond `capacity` in a
 // sequence. Needs seq and top whole. Tokens of earlier positions come first, whatever order the

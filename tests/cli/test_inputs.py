@@ -1,0 +1,105 @@
+"""Inputs that a model declares (mw.model { inputs = … }): an image's patches, a second text, places
+of patches. The scripts of scripts/models equal one rank in each mix, hold and send what is
+predicted, and are proved; what a data source lacks, and inputs that cannot be, are refused."""
+
+import unittest
+
+from cases import SOURCE, ProgramCase
+
+MIXES = ["{}", "{ dp(2) }", "{ tp(2) }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }',
+         '{ pp { 2, schedule = "zbv" }, dp(2) }']
+ALONG_SEQ = ['{ sp { 2, form = "ulysses" } }', "{ tp(2), sp() }", '{ sp { 2, form = "allgather" }, tp(2) }']
+SCRIPTS = {"vit": MIXES, "encoder_decoder": MIXES + ALONG_SEQ, "llava": MIXES + ALONG_SEQ}
+REFUSED = """local mw = require "meshwright"
+local function model(inputs, body)
+  return mw.model { dims = { hidden = 16, vocab = 256, patches = 4 }, inputs = inputs, graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden" }
+    local x = m.tokens:lookup(w) + m:weight { "p", "patches", "hidden" }:sum "patches"
+    for _ in m:layers(1) do x = (body and body(m, x, w) or x):rms_norm() end
+    return x:linear { w }:cross_entropy(m.labels)
+  end }
+end
+local function plan(inputs, body, data)
+  mw.plan { model = model(inputs, body), data = data or mw.synthetic { sequence = 8 }, batch = 2, steps = 1,
+            optimizer = mw.sgd { lr = 1 } }
+end
+"""
+
+
+class Inputs(ProgramCase):
+    def test_each_mix_equals_one_rank(self):
+        for name, mixes in SCRIPTS.items():
+            text = (SOURCE / f"scripts/models/{name}.lua").read_text()
+            head, train = text[:text.index("mw.train {")], text[text.index("mw.train {"):]
+            experiment = train.replace("mw.train", "local e =", 1)
+            calls = "".join(f"e.plan = {mix} mw.verify(e)\n" for mix in mixes)
+            plugins = 'local dp, tp, zero, pp, sp = mw.plugins("dp", "tp", "zero", "pp", "sp")\n'
+            with self.subTest(name):
+                self.assertEqual(len(self.verify_all(head + plugins + experiment + "e.microbatch = 1\n" + calls)), len(mixes))
+
+    def test_they_hold_and_send_what_is_predicted(self):
+        for name in SCRIPTS:
+            for precision in ("fp32", "fp64", "bf16"):
+                with self.subTest(name, precision=precision):
+                    run = self.only("run", SOURCE / f"scripts/models/{name}.lua", "--set", f"precision={precision}",
+                                    "--set", f"log={name}-{precision}.h5")
+                    self.sent_as_predicted(run)
+                    predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
+                    self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.01 * predicted + 4096)
+
+    def test_they_are_proved(self):
+        for name in SCRIPTS:
+            self.assertIn("proved:", self.call("prove", SOURCE / f"scripts/models/{name}.lua").stdout)
+
+    def test_noise_is_the_same_in_every_mix_and_differs_by_sample(self):
+        """A loss that is the mean of an input: that of all samples, whoever loads them, and another in each step."""
+        script = """local mw = require "meshwright"
+local dp, pp = mw.plugins("dp", "pp")
+local model = mw.model { dims = { hidden = 8, ffn = 8, classes = 5 }, inputs = { x = { "batch", "hidden" }, class = { "batch", below = "classes" } },
+  graph = function(m)
+    local x = m.x
+    for _ in m:layers(2) do x = x + x:rms_norm():linear { "ffn", std = 0 }:linear "hidden" end
+    return x:linear "classes":cross_entropy(m.class)
+  end }
+for _, plan in ipairs { {}, { dp(2) }, { dp(4) }, { pp(2) } } do
+  mw.train { model = model, data = mw.synthetic { sequence = 1 }, plan = plan, batch = 8, microbatch = 1, steps = 3,
+             precision = "fp64", optimizer = mw.sgd { lr = 1e-9 } }
+end
+"""
+        runs = [run["losses"] for run in self.all("run", self.write(script))]
+        self.assertEqual(len(set(runs[0])), 3)
+        for losses in runs[1:]:
+            for ours, theirs in zip(losses, runs[0]):
+                self.assertAlmostEqual(ours, theirs, delta=1e-12)
+
+    def test_what_cannot_be_is_refused(self):
+        cases = [
+            ('plan { image = { "batch", "patchs" } }', 2, "model.dims model.inputs.image"),
+            ('plan { image = { "patches", "batch" } }', 2, "option.value model.inputs.image"),
+            ('plan { image = 3 }', 2, "option.value model.inputs.image"),
+            ('plan(5)', 2, "option.type model.inputs"),
+            ('plan { tokens = { "batch", "seq" } }', 2, "model.twice model.inputs.tokens"),
+            ('plan { image = { "batch", "patches", belo = 2 } }', 2, "option.unknown model.inputs.image.belo"),
+            ('plan { image = { "batch", "patches", below = "none" } }', 2, "option.value model.inputs.image.below"),
+            ('plan { image = { "batch", "patches" } }', 2, "model.unused model.inputs.image"),
+            ('plan({ a = { "batch", "seq", below = 300 } }, function(m, x, w) return x + m.a:lookup(w) end)', 2,
+             "model.dims model.graph"),
+            ('plan({ a = { "batch", "seq" } }, function(m, x) return x + x:gather(m.a) end)', 2, "model.dims model.graph"),
+            ('plan({ a = { "batch", "seq", below = 9 } }, function(m, x) return x + x:gather(m.a) end)', 2,
+             "model.dims model.graph"),
+            ('plan({ a = { "batch", "seq", below = 2 } }, function(m, x) return x + m.a end)', 2, "model.dims model.graph"),
+            ("plan({}, function(m) return m.imag:linear 'hidden' end)", 2, "script.argument"),
+            ('plan({ a = { "batch", "seq", below = 2 } }, function(m, x, w) return x + m.a:lookup(w) end, '
+             f'mw.text {{ "{SOURCE / "README.md"}", sequence = 8 }})', 2, "data.input data"),
+            ('mw.plan { model = mw.model { layers = 1, dims = { hidden = 16, vocab = 19 }, inputs = { a = { "batch", "hidden" } }, '
+             'block = function(x) return x + x:mlp() end }, batch = 2, steps = 1, optimizer = mw.sgd { lr = 1 }, '
+             'data = mw.synthetic { sequence = 8 } }', 2, "option.needs model.inputs"),
+            ('plan({ k = { "batch", "patches", "hidden" } }, function(m, x) return x + x:linear { { "heads", "head_dim" }, '
+             'name = "q" }:attend(m.k:linear { { "heads", "head_dim" }, from = "hidden", name = "k" }, '
+             'm.k:linear { { "heads", "head_dim" }, from = "hidden", name = "v" }):linear "hidden" end)', 2, "model.dims model.graph"),
+        ]
+        self.all_refused(REFUSED, *cases)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
