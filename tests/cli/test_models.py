@@ -19,6 +19,33 @@ MODELS = {"gemma2": "window = 6, query_pre_attn_scalar = 24, score_cap = 2, logi
           "olmo2": ""}
 # Models without attention, which no ring goes through: groups that tp cuts, and one that it leaves whole.
 MAMBA = "layers = 3, hidden = 32, heads = 8, head_dim = 8, state = 16, chunk = 12, vocab = 64"
+DELTA = """
+-- Layers with the gated delta rule, of which every third has attention (Qwen Team 2025, "Qwen3-Next").
+local delta = mw.model { name = "delta", dims = { hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, state = 16, ffn = 48, vocab = 64 },
+  graph = function(m)
+    local x = m.tokens:lookup(m:weight { "embedding", "vocab", "hidden" })
+    local function part(h, name, heads, width)
+      return h:linear { { heads, width }, name = name }:conv { 4, name = name .. "_conv" }:silu()
+    end
+    local function unit(h) return h * (h:square():sum "state" + 1e-6):rsqrt() end
+    for layer in m:layers(3) do
+      local h = x:rms_norm()
+      if layer == 2 then
+        x = x + h:attention()
+      else
+        local q, k = unit(part(h, "q", "kv_heads", "state")) * 16 ^ -0.5, unit(part(h, "k", "kv_heads", "state"))
+        local steps = (h:linear { "heads", name = "steps" } + m:weight { "dt_bias", "heads", init = "ones" }):softplus()
+        local decay = steps:map(m:weight { "A_log", "heads" }, "-a * exp(b)")
+        local rate = h:linear { "heads", name = "rates" }:sigmoid()
+        local y = q:scan(k, part(h, "v", "heads", "head_dim"), decay, rate, { delta = true, chunk = 12 })
+        y = y:rms_norm() * h:linear { { "heads", "head_dim" }, name = "gate" }:silu()
+        x = x + y:linear { "hidden", name = "out" }
+      end
+      x = x + x:rms_norm():mlp()
+    end
+    return x:rms_norm():linear { m:weight { "head", "vocab", "hidden" } }:cross_entropy(m.labels)
+  end }
+"""
 MIXES = ["{ dp(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }',
          '{ sp { 2, form = "ulysses" } }', '{ dp(2), sp { 2, form = "ring" } }']
 # Decoders that cannot be said by blocks alone.
@@ -132,6 +159,10 @@ class Models(ProgramCase):
         for proof in self.all("prove", self.write(text.replace("mw.verify", "mw.prove"))):
             self.assertEqual((proof["verdict"], proof["notes"]), ("proved", []), proof["plan"])
 
+    def test_the_delta_rule_equals_one_rank(self):
+        mixes = [*MIXES, '{ sp { 2, form = "allgather" }, tp(2) }']
+        self.assertEqual(len(self.verify_all(HEAD + TRAIN + DELTA + self.mixes(["delta"], mixes))), len(mixes))
+
     @staticmethod
     def mambas():
         return "".join(f"local mamba_{n} = mw.mamba2 {{ {MAMBA}, groups = {n} }}\n" for n in (1, 2))
@@ -165,8 +196,8 @@ mw.train(experiment(model(function(m, y) return y:cross_entropy(m.labels:shift(1
 
     def test_they_hold_and_send_what_is_predicted(self):
         text = HEAD + TRAIN + CROSSING + f'local gemma2 = mw.gemma2 {{ {SIZES}, window = 6 }}\n'
-        text += self.mambas()
-        for model in ("gemma2", "streams", "shared", "mamba_1", "mamba_2"):
+        text += self.mambas() + DELTA
+        for model in ("gemma2", "streams", "shared", "mamba_1", "mamba_2", "delta"):
             for plan in ("{}", "{ tp(2), sp() }", "{ zero { 2, stage = 3 } }"):
                 text += f"mw.train(experiment({model}, {plan}))\n"
         for run in self.all("run", self.write(text)):
@@ -235,7 +266,8 @@ end }
 
     def test_half_precision(self):
         text = HEAD + TRAIN + CROSSING + f'local gemma2 = mw.gemma2 {{ {SIZES}, window = 6 }}\n'
-        for model in ("gemma2", "streams", "shared", "ahead"):
+        text += self.mambas() + DELTA
+        for model in ("gemma2", "streams", "shared", "ahead", "mamba_2", "delta"):
             text += f"do local e = experiment({model}, {{ tp(2), sp() }}) mw.train(e) e.precision = 'bf16' mw.train(e) end\n"
         runs = self.all("run", self.write(text))
         for full, half in zip(runs[::2], runs[1::2]):

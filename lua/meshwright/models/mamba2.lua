@@ -48,7 +48,8 @@ local function mixer(m, h, o)
   v, gate = heads(v, "v", "heads", "head_dim"), heads(gate, "gates", "heads", "head_dim")
   k, q = heads(k, "k", "kv_heads", "state"), heads(q, "q", "kv_heads", "state")
   step = (step + of_heads("dt_bias", "zeros")):softplus()
-  local decay = step * -of_heads("A_log", "ones"):exp()
+  -- One map, so that its gradient by A_log is summed over ranks with those of other weights.
+  local decay = step:map(of_heads("A_log", "ones"), { "-a * exp(b)", name = "decay" })
   local y = q:scan(k, v * step, decay, { chunk = o.chunk, name = "scan" }) + v * of_heads("D", "ones")
   y = y * gate:silu()
   -- An RMSNorm of each group. Heads of one group may be cut: then ranks add up their squares. A
