@@ -187,6 +187,8 @@ class Recomputer {
     }
     program_.segments[segment].code = std::move(code);
     if (later < 0) return;
+    // What forward keeps for another block is read where it is kept, as in a whole backward.
+    std::erase_if(made, [&](const auto& each) { return block(each.first) < 0; });
     for (Instruction& i : program_.segments[later].code) replace(i, made);
   }
 
