@@ -324,9 +324,13 @@ const std::string* Weights::resolve(const std::string& name) const {
 }
 
 // transformers may store a tied head as a copy of the embedding, with the same bits.
-bool Weights::is_embedding(const std::string& name, const std::set<std::string>& used) const {
+bool Weights::is_copy(const std::string& name, const std::set<std::string>& used) const {
+  const bool of_head = ends_with(name, ".shared_head.head.weight");
+  if (name != "lm_head.weight" && !of_head && !ends_with(name, ".embed_tokens.weight"))
+    return false;
   return std::ranges::any_of(used, [&](const std::string& other) {
-    if (!ends_with(other, "embed_tokens.weight") && !ends_with(other, "wte.weight")) return false;
+    const bool embeds = ends_with(other, "embed_tokens.weight") || ends_with(other, "wte.weight");
+    if (!embeds && !(of_head && other == "lm_head.weight")) return false;
     const SafetensorsFile &file = *where_.at(name), &its = *where_.at(other);
     const SafetensorsEntry &entry = file.entries().at(name), &embedding = its.entries().at(other);
     return entry.dtype == embedding.dtype && entry.shape == embedding.shape &&
@@ -343,7 +347,7 @@ void Weights::check_others(const std::set<std::string>& used, const Rotary& rota
     bool again = false;
     try {
       wrong = wrong_buffer(name, *file, rotary);
-      again = name == "lm_head.weight" && is_embedding(name, used);
+      again = is_copy(name, used);
     } catch (const Error& error) {
       problems.add(error);
       continue;

@@ -48,7 +48,8 @@ class Weights {
   // Compares the files with the parameters: tensors that are missing, that have another shape, and
   // that no parameter takes each become a Problem (options) with their names. A buffer that no
   // model learns (rotary inv_freq, GPT-2's masks) may be there if it holds what the model computes,
-  // and the head of a model whose head is tied if it has the embedding's bits.
+  // and a copy of the embedding or of the head: the head of a model whose head is tied, and what
+  // DeepSeek's modules of multi-token prediction share with the model.
   void check(const std::vector<WeightSpec>& specs, Problems& problems,
              const Rotary& rotary = {}) const;
 
@@ -66,8 +67,9 @@ class Weights {
   // Throws Error (options) if the index and the tensors of its files differ.
   void check_index(const std::filesystem::path& index,
                    const std::map<std::string, std::filesystem::path>& file_of) const;
-  // Whether the tensor of this name has the same bits as the embedding.
-  bool is_embedding(const std::string& name, const std::set<std::string>& used) const;
+  // Whether the tensor of this name is an embedding or a head that has the same bits as one that a
+  // parameter takes.
+  bool is_copy(const std::string& name, const std::set<std::string>& used) const;
   // The name that a tensor has in the files, where it may have, or lack, a leading "model." or
   // "transformer."; null: there is no such tensor.
   const std::string* resolve(const std::string& name) const;

@@ -233,6 +233,24 @@ TEST_CASE("what does not fit is reported at once, by name") {
         "weights.shape weights; weights.buffer weights; weights.extra weights");
 }
 
+TEST_CASE("a module's copies of the embedding and of the head are passed over") {
+  const at::Tensor embedding = at::rand({4, 3}), head = at::rand({4, 3});
+  const auto found = [&](const at::Tensor& its_embedding, const at::Tensor& its_head) {
+    TemporaryFolder folder;
+    mw::write_safetensors(folder.path() / "w.safetensors",
+                          {{"model.embed_tokens.weight", embedding},
+                           {"lm_head.weight", head},
+                           {"model.layers.3.embed_tokens.weight", its_embedding},
+                           {"model.layers.3.shared_head.head.weight", its_head}});
+    return problems_of(mw::Weights(folder.path()),
+                       {spec("embedding", {4, 3}, {"model.embed_tokens.weight"}),
+                        spec("head", {4, 3}, {"lm_head.weight"})});
+  };
+  CHECK(found(embedding.clone(), head.clone()) == "none");
+  CHECK(found(head.clone(), head.clone()) == "weights.extra weights");
+  CHECK(found(embedding.clone(), head + 1) == "weights.extra weights");
+}
+
 TEST_CASE("a tensor that no parameter takes is named whatever its numbers are") {
   TemporaryFolder folder;
   const std::string header = R"({"x": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}})";
