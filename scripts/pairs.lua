@@ -59,31 +59,37 @@ local function compare(title, experiment, stages, rows)
   print()
 end
 
--- The schedules that are compared. `plain` and `chunked` are the layers of each stage where it has
--- one chunk, and of each virtual stage where it has two; `more` are rows of one plan alone.
-local function rows(plain, chunked, more)
+-- The schedules that are compared. `plain`, `chunked` and `folded` are the layers of each stage where
+-- it has one chunk, of each virtual stage where it has two, and of each where these make a V; `more`
+-- are rows of one plan alone.
+local function rows(plain, chunked, folded, more)
   local v, apart, pairs = { kind = "dualpipev" }, { kind = "dualpipev", pair = false }, { kind = "interleaved", pair = true }
   local all = {
     { name = "1f1b", schedule = "1f1b", layout = plain },
     { name = "interleaved, pairs, Megatron's order", schedule = pairs, chunks = 2, layout = chunked, weave = layerwise },
-    { name = "dualpipev, no pairs", schedule = apart, layout = chunked },
-    { name = "dualpipev, pairs by switch", schedule = v, layout = chunked },
-    { name = "dualpipev, pairs in Megatron's order", schedule = v, layout = chunked, weave = layerwise },
-    { name = "dualpipev, pairs by hide", schedule = v, layout = chunked, weave = "hide" },
+    { name = "dualpipev, no pairs", schedule = apart, layout = folded },
+    { name = "dualpipev, pairs by switch", schedule = v, layout = folded },
+    { name = "dualpipev, pairs in Megatron's order", schedule = v, layout = folded, weave = layerwise },
+    { name = "dualpipev, pairs by hide", schedule = v, layout = folded, weave = "hide" },
   }
   for k, row in ipairs(more or {}) do table.insert(all, 1 + k, row) end
   return all
 end
 
--- DeepSeek-V3: the plan of scripts/published/deepseek-v3.lua, where it says what is left out.
-local plain, chunked = {}, {}
-for k = 1, 16 do plain[k] = (k == 1 or k >= 15) and 3 or 4 end
-for k = 1, 32 do chunked[k] = (k == 1 or k >= 31) and 1 or 2 end
+-- DeepSeek-V3: the plan of scripts/published/deepseek-v3.lua, which says what is left out.
+-- Of the last stage's layers one is the module that predicts a second token, with a projection to
+-- the vocabulary of its own.
+local plain, chunked, folded = {}, {}, {}
+for k = 1, 16 do plain[k] = k == 16 and 2 or 4 end
+for k = 1, 32 do
+  chunked[k] = k % 16 == 0 and 1 or 2
+  folded[k] = (k == 1 or k == 32) and 1 or 2
+end
 compare("DeepSeek-V3 on 2048 H800, pp 16 x zero 128, ep 64", {
   model = mw.moe {
     layers = 61, dense_layers = 3, hidden = 7168, heads = 128, ffn = 18432, vocab = 129280,
     q_lora_rank = 1536, kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128,
-    experts = 256, top_k = 8, expert_ffn = 2048, shared_experts = 1,
+    experts = 256, top_k = 8, expert_ffn = 2048, shared_experts = 1, groups = 8, group_top = 4, predict_ahead = 1,
     score = "sigmoid", normalise = true, scale = 2.5, balance = "bias", bias_rate = 0.001,
     rope_theta = 10000, norm_eps = 1e-6,
   },
@@ -97,7 +103,7 @@ compare("DeepSeek-V3 on 2048 H800, pp 16 x zero 128, ep 64", {
   precision = "bf16", main_gradients = "fp32",
   optimizer = mw.adamw { lr = 2.2e-4, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip = 1.0 },
   steps = 1, cluster = mw.cluster("h800", { nodes = 256 }), stack = mw.stack "deepseek-v3",
-}, 16, rows(plain, chunked))
+}, 16, rows(plain, chunked, folded))
 
 -- The Qwen3-like models of Piper (Frisella et al. 2026, arXiv:2606.11169), sizes from its artifact
 -- (github.com/uw-syfi/piper, artifact/run_megatron.py and e2e_eval.py): pp 2, dp 2, ep 2, ZeRO-1,
@@ -119,7 +125,7 @@ for _, size in ipairs {
     batch = 32, microbatch = 4,
     precision = "bf16", main_gradients = "fp32", optimizer = mw.adamw { lr = 3e-4, clip = 1.0 },
     steps = 1, cluster = mw.cluster("dgx-a100-80", { nodes = 1 }), stack = mw.stack "megatron-core",
-  }, 2, rows("even", "even", {
+  }, 2, rows("even", "even", "even", {
     { name = "interleaved, 2 chunks", schedule = "interleaved", chunks = 2, layout = "even" },
     { name = "interleaved, a chunk for each layer", schedule = "interleaved", chunks = size.layers // 2, layout = "even" },
   }))

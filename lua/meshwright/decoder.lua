@@ -58,8 +58,8 @@ end
 
 local function says_head_dim(o) return o.head_dim ~= nil and o.head_dim > 0 end
 
--- The divisors of `whole` next to `part`, the one below and the one above, as text.
-local function near(whole, part)
+--- The divisors of `whole` next to `part`, the one below and the one above, as text.
+function decoder.near(whole, part)
   local most = math.min(whole, 65536)
   local below, above = math.min(part, most), part + 1
   while whole % below ~= 0 do below = below - 1 end
@@ -71,10 +71,10 @@ end
 function decoder.check_heads(o, refuse, turned)
   if not says_head_dim(o) and o.hidden % o.heads ~= 0 then
     return refuse("option.divides", "heads", ("%d heads do not divide hidden = %d"):format(o.heads, o.hidden),
-      ("nearest: heads = %s; or give head_dim"):format(near(o.hidden, o.heads)))
+      ("nearest: heads = %s; or give head_dim"):format(decoder.near(o.hidden, o.heads)))
   elseif o.kv_heads and o.heads % o.kv_heads ~= 0 then
     return refuse("option.divides", "kv_heads",
-      ("%d key heads cannot share %d heads evenly"):format(o.kv_heads, o.heads), "nearest: kv_heads = " .. near(o.heads, o.kv_heads))
+      ("%d key heads cannot share %d heads evenly"):format(o.kv_heads, o.heads), "nearest: kv_heads = " .. decoder.near(o.heads, o.kv_heads))
   end
   local width = says_head_dim(o) and o.head_dim or o.hidden // o.heads
   if not turned or width % 2 == 0 then return end
@@ -145,9 +145,15 @@ function decoder.add(x, made, name) return x:add(made, { name = name .. "_add" }
 
 --- The last norm, and the logits; `w`: the embedding's weight, for models that project by it.
 function decoder.logits(m, x, o, w)
-  x = x:rms_norm { eps = o.norm_eps, name = "norm", hf = "model.norm.weight" }
-  local head = o.tied and w or m:weight { "head", "vocab", "hidden", hf = "lm_head.weight" }
-  return x:linear { head, name = "head" }
+  x = decoder.last_norm(x, o)
+  return x:linear { decoder.head(m, o, w), name = "head" }
+end
+
+function decoder.last_norm(x, o) return x:rms_norm { eps = o.norm_eps, name = "norm", hf = "model.norm.weight" } end
+
+--- The weight that projects to the vocabulary; `w`: that of the embedding.
+function decoder.head(m, o, w)
+  return o.tied and w or m:weight { "head", "vocab", "hidden", hf = "lm_head.weight" }
 end
 
 --- The loss of a token, of the logits.

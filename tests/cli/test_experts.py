@@ -260,7 +260,27 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
             ("models[1] = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 40, vocab = 50 } " + e("{ dp(2), ep(2) }"),
              3, "rule.dim plan[2]"),
             ("models[1] = moe { top_k = 9 } " + e("{}"), 2, "option.range model.top_k"),
-            ("models[1] = moe { dense_layers = 2 } " + e("{}"), 2, "option.range model.dense_layers"))
+            ("models[1] = moe { dense_layers = 2 } " + e("{}"), 2, "option.range model.dense_layers"),
+            ("models[1] = moe { ahead_weight = 0.1 } " + e("{}"), 2, "option.needs model.ahead_weight"))
+
+    def test_groups_that_cannot_be(self):
+        """All that is wrong, of a kind of model and of an op in a script's own."""
+        own = """local mw = require "meshwright"
+mw.plan {
+  model = mw.model { layers = 1, dims = { hidden = 32, heads = 4, vocab = 50, experts = 8, expert_ffn = 24 },
+    block = function(x) return x + x:attention():experts { OPTIONS } end },
+  data = mw.synthetic {}, sequence = 8, batch = 1, steps = 1, optimizer = mw.sgd { lr = 1 },
+}
+"""
+        cases = {"top_k = 9, groups = 3, group_top = 5": ["nearest: groups = 2 or 4", "group_top = 3 at most", "top_k = 8 at most"],
+                 "top_k = 3, groups = 4": ["top_k = 2 at most, or group_top = 2"],
+                 "top_k = 5, groups = 4, group_top = 2": ["top_k = 4 at most, or group_top = 3"]}
+        for options, hints in cases.items():
+            for script in (MODELS + f"models[1] = moe {{ {options} }} e(1, {{}}, mw.plan)", own.replace("OPTIONS", options)):
+                with self.subTest(options):
+                    done = self.call("plan", self.write(script), "--json")
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertEqual([error["hint"] for error in self.lines(done) if error["kind"] == "error"], hints)
 
 
 if __name__ == "__main__":

@@ -175,6 +175,21 @@ class Models(ProgramCase):
         text += self.mixes(["ahead"], more)
         self.assertEqual(len(self.verify_all(text)), 4 * len(mixes) + len(more))
 
+    def test_prediction_ahead_equals_one_rank(self):
+        """Modules that predict further tokens, behind layers with experts in groups."""
+        mixes = ["{ dp(2), ep(2) }", "{ tp(2), sp() }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }', "{ zero { 2, stage = 3 } }"]
+        text = HEAD + TRAIN + """local ep = mw.plugin "ep"
+local function moe(ahead)
+  return mw.moe { layers = 3, hidden = 32, heads = 4, ffn = 48, vocab = 64, experts = 8, top_k = 2, expert_ffn = 24, shared_experts = 1,
+                  dense_layers = 1, score = "sigmoid", balance = "bias", groups = 4, group_top = 2, predict_ahead = ahead,
+                  norm_eps = 1e-6, kv_lora_rank = 8, qk_nope_head_dim = 8, qk_rope_head_dim = 4, v_head_dim = 8 }
+end
+"""
+        text += self.mixes(["moe(1)", "moe(2)"], mixes)
+        self.assertEqual(len(self.verify_all(text)), 2 * len(mixes))
+        for proof in self.all("prove", self.write(text.replace("mw.verify", "mw.prove"))):
+            self.assertEqual((proof["verdict"], proof["notes"]), ("proved", []), proof["plan"])
+
     def test_a_loss_of_tokens_further_on(self):
         """Of labels that are shifted by one, the last token of a sequence counts nothing."""
         script = HEAD + TRAIN + """
@@ -249,6 +264,15 @@ end
     def test_what_is_made_again_is_read_by_later_layers(self):
         """A value of one layer that a later layer reads, where layers are made again in backward."""
         script = HEAD + TRAIN + CROSSING + """
+-- What a module reads in its layer and a head behind it, of which some works split their backward.
+local ends = mw.model { name = "ends", dims = { hidden = 32, ffn = 48, vocab = 64 }, graph = function(m)
+  local w, head = m:weight { "embedding", "vocab", "hidden" }, m:weight { "head", "vocab", "hidden" }
+  local x, y = m.tokens:lookup(w), nil
+  for _ in m:layers(3) do x = x + x:rms_norm():mlp() end
+  x = x:rms_norm()
+  for _ in m:layers(1) do y = x:mlp() end
+  return { x:linear { head }:cross_entropy(m.labels), y:linear { head }:cross_entropy(m.labels) }
+end }
 local reads = mw.model { name = "reads", dims = { hidden = 32, ffn = 64, vocab = 64 }, graph = function(m)
   local w = m:weight { "embedding", "vocab", "hidden" }
   local x, e = m.tokens:lookup(w), nil
@@ -262,7 +286,9 @@ end }
         calls = "".join(f"do local e = experiment({model}, {plan}) e.recompute = '{what}' mw.verify(e) end\n"
                         for model in ("reads", "yoco", "streams") for plan in ("{}", "{ tp(2), sp() }", "{ pp(2) }")
                         for what in ("full", "selective"))
-        self.assertEqual(len(self.verify_all(script + calls)), 18)
+        calls += "".join(f"do local e = experiment(ends, {plan}) e.recompute = 'full' mw.verify(e) end\n"
+                         for plan in ('{ pp { 2, schedule = "zb-h1" } }', '{ pp { 2, schedule = "dualpipev" } }'))
+        self.assertEqual(len(self.verify_all(script + calls)), 20)
 
     def test_half_precision(self):
         text = HEAD + TRAIN + CROSSING + f'local gemma2 = mw.gemma2 {{ {SIZES}, window = 6 }}\n'

@@ -10,7 +10,7 @@ from cases import SOURCE, ProgramCase
 # Parameters as published, in billions; ranks; the mix.
 CONFIGURATIONS = {
     "mixtral-8x22b": (140.6, 128, '{ pp { 8, chunks = 7, schedule = "interleaved" }, zero(8), tp(2), sp(), ep(4) }'),
-    "deepseek-v3": (671.0, 2048, "{ pp { 16, layout = { " + ", ".join(["1"] + ["2"] * 29 + ["1", "1"]) +
+    "deepseek-v3": (682.6, 2048, "{ pp { 16, layout = { " + ", ".join(["1"] + ["2"] * 30 + ["1"]) +
                     ' }, schedule = "dualpipev", weave = "hide" }, zero(128), ep { 64, imbalance = 1.04 } }'),
 }
 
@@ -49,14 +49,20 @@ class Published(ProgramCase):
                    vocab * h + layers * (attention + 2 * expert + router), layers * 4 * s * h, 256 * s)
 
     def test_deepseek_exactly(self):
-        """By the checkpoint's own tensors, the bias of each router among them."""
-        h, layers, dense, vocab, heads, s = 7168, 61, 3, 129280, 128, 4096
+        """By the checkpoint's own tensors, the bias of each router among them. The last layer is the module that predicts a
+        second token, which shares the embedding and the output projection."""
+        h, main, dense, vocab, heads, s = 7168, 61, 3, 129280, 128, 4096
         attention = h * 1536 + 1536 * heads * 192 + h * (512 + 64) + 512 * heads * 256 + heads * 128 * h
         mlp, expert, router = 3 * h * 18432, 3 * h * 2048, 256 * h
-        self.check("deepseek-v3",
-                   2 * vocab * h + h + layers * (attention + 1536 + 512 + 2 * h) + dense * mlp +
-                   (layers - dense) * (257 * expert + router + 256),
-                   vocab * h + layers * attention + dense * mlp + (layers - dense) * (9 * expert + router),
+        sparse = 257 * expert + router + 256
+        norms = 1536 + 512 + 2 * h
+        model = 2 * vocab * h + h + main * (attention + norms) + dense * mlp + (main - dense) * sparse
+        module = attention + norms + sparse + 2 * h * h + 3 * h
+        self.assertLess(abs(model / 671.0e9 - 1), 1e-3)  # section 1
+        self.assertLess(abs((module + 2 * vocab * h) / 14e9 - 1), 0.05)  # of the page of the weights, with what is shared
+        layers = main + 1
+        self.check("deepseek-v3", model + module,
+                   2 * vocab * h + layers * attention + dense * mlp + (layers - dense) * (9 * expert + router) + 2 * h * h,
                    layers * 2 * s * heads * (192 + 128), 15360 * s)
 
     def errors(self, name):

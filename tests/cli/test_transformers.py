@@ -22,6 +22,7 @@ DEEPSEEK_OURS = ("experts = 4, top_k = 2, expert_ffn = 24, shared_experts = 2, d
                  "balance = \"bias\", scale = 1.5")
 LATENT = {"q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
           "num_key_value_heads": 4}
+OUR_LATENT = "q_lora_rank = 16, kv_lora_rank = 8, qk_rope_head_dim = 4, qk_nope_head_dim = 8, v_head_dim = 8"
 # transformers' configuration, and the same model here
 MODELS = {
     "llama": ("LlamaConfig", LLAMA, f"mw.llama {{ {DECODER}, kv_heads = 2, norm_eps = 1e-6 }}"),
@@ -35,12 +36,19 @@ MODELS = {
                             "initializer_range": 0.2, "bos_token_id": 1, "eos_token_id": 2},
              "mw.gpt { layers = 2, hidden = 32, heads = 4, vocab = 64 }"),
     "deepseek": ("DeepseekV3Config", {**DEEPSEEK, **LATENT, "num_mtp_layers": 0},
-                 "mw.moe { " + DECODER + ", " + DEEPSEEK_OURS + ", norm_eps = 1e-6, q_lora_rank = 16, kv_lora_rank = 8, "
-                 "qk_rope_head_dim = 4, qk_nope_head_dim = 8, v_head_dim = 8 }"),
+                 "mw.moe { " + DECODER + ", " + DEEPSEEK_OURS + ", norm_eps = 1e-6, " + OUR_LATENT + " }"),
     "deepseek-2": ("DeepseekV2Config", {**DEEPSEEK, **LATENT, "n_group": None, "topk_group": None},
                    "mw.moe { " + DECODER + ", experts = 4, top_k = 2, expert_ffn = 24, shared_experts = 2, "
-                   "dense_layers = 1, normalise = false, scale = 1.5, norm_eps = 1e-6, q_lora_rank = 16, "
-                   "kv_lora_rank = 8, qk_rope_head_dim = 4, qk_nope_head_dim = 8, v_head_dim = 8 }"),
+                   "dense_layers = 1, normalise = false, scale = 1.5, norm_eps = 1e-6, " + OUR_LATENT + " }"),
+    "deepseek-groups": ("DeepseekV3Config", {**DEEPSEEK, **LATENT, "n_routed_experts": 8, "n_group": 2, "topk_group": 1,
+                                             "num_mtp_layers": 0},
+                        "mw.moe { " + DECODER + ", " + DEEPSEEK_OURS.replace("experts = 4", "experts = 8", 1) +
+                        ", groups = 2, group_top = 1, norm_eps = 1e-6, " + OUR_LATENT + " }"),
+    "deepseek-2-groups": ("DeepseekV2Config", {**DEEPSEEK, **LATENT, "n_routed_experts": 8, "n_group": 4, "topk_group": 2,
+                                               "topk_method": "group_limited_greedy"},
+                          "mw.moe { " + DECODER + ", experts = 8, top_k = 2, groups = 4, group_top = 2, expert_ffn = 24, "
+                          "shared_experts = 2, dense_layers = 1, normalise = false, scale = 1.5, norm_eps = 1e-6, " +
+                          OUR_LATENT + " }"),
     "glm": ("Glm4MoeConfig", {**DEEPSEEK, "partial_rotary_factor": 1.0, "num_mtp_layers": 0, "head_dim": 8},
             "mw.moe { " + DECODER + ", kv_heads = 2, " + DEEPSEEK_OURS + " }"),
 }
@@ -178,6 +186,49 @@ class Transformers(cases.ProgramCase):
 
     def test_deepseek_2(self):
         self.round_trip("deepseek-2")
+
+    def test_deepseek_with_groups(self):
+        self.round_trip("deepseek-groups")
+
+    def test_deepseek_2_with_groups(self):
+        self.round_trip("deepseek-2-groups")
+
+    def test_deepseek_that_predicts_further_tokens(self):
+        """The loss with two modules of multi-token prediction is that of transformers' MtpModel, beside its model."""
+        _, _, ours = MODELS["deepseek-groups"]
+        ours = ours.replace(" }", ", predict_ahead = 2, ahead_weight = 0.5 }")
+        self.script_of(ours, "", 'export = { path = "ours", shard = "20KB" },')
+        text = (self.folder / "script.lua").read_text().replace('weights = "",', "")
+        self.only("run", self.write(text))
+        index = json.loads((self.folder / "ours/model.safetensors.index.json").read_text())["weight_map"]
+        for name in ("enorm", "hnorm", "eh_proj", "shared_head.norm", "mlp.gate", "self_attn.o_proj"):
+            self.assertIn(f"model.layers.3.{name}.weight", index)
+        self.write(text.replace("export", 'weights = "ours", --'))
+        tokens, logits = self.logits("--set", "plan={}")
+        loss = self.only("run", "script.lua", "--set", "plan={}", "--set", "steps=1")["losses"][0]
+
+        class Main(self.transformers.DeepseekV3ForCausalLM):
+            _keys_to_ignore_on_load_unexpected = [r"model\.layers\.[23]\..*"]
+        main = Main.from_pretrained(self.folder / "ours").eval()
+        self.assertEqual(main.config.num_mtp_layers, 2)
+        self.same("deepseek that predicts further tokens, exported", logits, self.theirs(main, tokens))
+        from transformers.modeling_layers import MtpModel
+        ahead = MtpModel.from_pretrained(main).eval()
+        labels = self.torch.from_numpy(safetensors.numpy.load_file(self.folder / "logits.safetensors")["labels"])
+        with self.torch.no_grad():
+            stream = main(self.torch.from_numpy(tokens), output_hidden_states=True).hidden_states[-1]
+            expected = self.cross_entropy(main.lm_head(stream), labels)
+            for k in range(2):
+                following = self.torch.cat([labels[:, k:], labels[:, -1:].expand(-1, k)], 1)
+                places = self.torch.arange(labels.shape[1])[None]
+                stream = ahead.forward_layer(k, stream, places, None, input_ids=following)
+                expected += 0.25 * self.cross_entropy(ahead._project_to_logits(stream)[:, :-k - 1], labels[:, k + 1:]) \
+                    * (1 - (k + 1) / labels.shape[1])
+        print(f"loss with modules that predict further tokens: {loss:.6f}, and {expected:.6f} by transformers")
+        self.assertAlmostEqual(loss, float(expected), delta=1e-5)
+
+    def cross_entropy(self, logits, labels):
+        return self.torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     def test_deepseek_without_latents(self):
         self.round_trip("glm")

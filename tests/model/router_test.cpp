@@ -240,4 +240,3 @@ TEST_CASE("routing's ops declare the memory that the allocator sees", "[kernels]
   z.real(0);
   check_memory(z, type);
 }
-

@@ -1,6 +1,6 @@
 -- Decoders with experts: Mixtral [Jiang et al. 2024], and DeepSeek's fine-grained and shared
--- experts, leading dense layers, balance by a bias [Dai et al. 2024; DeepSeek-AI 2024] and latent
--- attention. Tokens' choices and all losses are defined for each token or sequence, so that neither
+-- experts, leading dense layers, balance by a bias, choice within groups, prediction of further
+-- tokens [Dai et al. 2024; DeepSeek-AI 2024] and latent attention. Tokens' choices and all losses are defined for each token or sequence, so that neither
 -- microbatches nor the mix of strategies change them.
 local decoder = require "meshwright.decoder"
 local hf = require "meshwright.hf"
@@ -25,13 +25,49 @@ decoder.more(moe.options, {
   { "score", "choice", "a token's affinity to the experts, from logits", choices = { "softmax", "sigmoid" }, fallback = "softmax" },
   { "normalise", "boolean", "the weights of a token's experts sum to one (times scale)", fallback = true },
   { "scale", "number", "factor of the experts' weights", fallback = 1.0 },
+  { "groups", "integer", "equal groups that the experts stand in", range = { 1, 65536 }, optional = true,
+    usual = function(v) return v.groups == 1 end },
+  { "group_top", "integer", "groups that a token chooses its experts in: those whose two highest experts sum to most; with "
+    .. "softmax, those with the highest expert", range = { 1, 65536 }, optional = true,
+    usual = function(v) return v.group_top == 1 end },
+  { "predict_ahead", "integer", "modules behind the layers, of a layer each, that predict the tokens after the next one",
+    range = { 0, 64 }, optional = true, usual = function(v) return v.predict_ahead == 0 end },
+  { "ahead_weight", "number", "factor of the mean of these modules' losses; left out: 0.3", at_least = 0, optional = true,
+    usual = function(v) return v.ahead_weight == 0.3 end },
 })
 
-function moe.check(o, refuse)
-  if o.kv_lora_rank then latent.check(o, refuse) else latent.check_absent(o, refuse); decoder.check(o, refuse) end
+-- How many tokens after the next one are predicted.
+local function ahead(o) return o.predict_ahead or 0 end
+
+-- Checks what a token chooses, of all experts or within groups of them.
+local function check_choice(o, refuse)
+  local groups, group_top = o.groups or 1, o.group_top or 1
+  if o.experts % groups ~= 0 then
+    refuse("option.divides", "groups", ("%d groups do not divide %d experts"):format(groups, o.experts),
+      "nearest: groups = " .. decoder.near(o.experts, groups))
+  end
+  if group_top > groups then
+    refuse("option.range", "group_top", ("a token cannot choose %d of %d groups"):format(group_top, groups),
+      ("group_top = %d at most"):format(groups))
+  end
+  local of = math.min(group_top, groups)
+  local open = o.experts // groups * of
   if o.top_k > o.experts then
     refuse("option.range", "top_k", ("a token cannot choose %d of %d experts"):format(o.top_k, o.experts),
       ("top_k = %d at most"):format(o.experts))
+  elseif o.experts % groups == 0 and o.top_k > open then
+    refuse("option.range", "top_k",
+      ("a token cannot choose %d of %d experts, which %d of %d groups have"):format(o.top_k, open, of, groups),
+      ("top_k = %d at most, or group_top = %d"):format(open, math.ceil(o.top_k * groups / o.experts)))
+  end
+end
+
+function moe.check(o, refuse)
+  if o.kv_lora_rank then latent.check(o, refuse) else latent.check_absent(o, refuse); decoder.check(o, refuse) end
+  check_choice(o, refuse)
+  if o.ahead_weight and ahead(o) == 0 then
+    refuse("option.needs", "ahead_weight", "is the factor of the losses of further tokens, and no module predicts them",
+      "give predict_ahead too, or leave it out")
   end
   if o.dense_layers >= o.layers then
     refuse("option.range", "dense_layers", ("%d of %d layers are dense: none has experts"):format(o.dense_layers, o.layers),
@@ -47,11 +83,14 @@ function moe.dims(o)
     dims.shared_ffn = { o.shared_experts * width, ["$from"] = "shared_experts x width of an expert" }
   end
   if o.kv_lora_rank then latent.dims(o, dims) end
+  if ahead(o) > 0 then dims.ahead = { 2 * o.hidden, ["$from"] = "2 x hidden: of a token and of its stream" } end
   return dims
 end
 
 -- Whether it has what only DeepSeek's models have.
-local function is_deepseek(o) return o.shared_experts > 0 or o.dense_layers > 0 or o.score == "sigmoid" end
+local function is_deepseek(o)
+  return o.shared_experts > 0 or o.dense_layers > 0 or o.score == "sigmoid" or (o.groups or 1) > 1 or ahead(o) > 0
+end
 
 -- The feed-forward part of a layer with experts: x plus what the experts make of h.
 local function experts(x, h, o)
@@ -62,7 +101,7 @@ local function experts(x, h, o)
   end
   local rows, places, weights = h:route { o.top_k, name = "router", capacity = o.capacity, balance = o.balance,
     aux_weight = o.aux_weight, bias_rate = o.bias_rate, z_weight = o.z_weight, score = o.score, normalise = o.normalise,
-    scale = o.scale, hf = block .. ".gate.weight", hf_bias = block .. ".gate.e_score_correction_bias" }
+    scale = o.scale, groups = o.groups, group_top = o.group_top, hf = block .. ".gate.weight", hf_bias = block .. ".gate.e_score_correction_bias" }
   -- Between dispatch and experts, so that shared experts compute while tokens are on their way.
   local beside = o.shared_experts > 0 and decoder.mlp(h, decoder.swiglu, "shared", "mlp.shared_experts", "shared_ffn")
   local gate = linear(rows, "expert_ffn", "gate", deepseek and "gate_proj" or "w1")
@@ -73,19 +112,42 @@ local function experts(x, h, o)
   return beside and decoder.add(x, beside, "shared") or x
 end
 
-function moe.graph(m, o)
+-- A layer; `dense`: without experts.
+local function made_by_layer(x, o, dense)
   local attention = o.kv_lora_rank and latent.attention or decoder.attention
+  x = decoder.add(x, attention(decoder.norm(x, o, "attention_norm", "input_layernorm"), o), "attention")
+  local h = decoder.norm(x, o, "mlp_norm", "post_attention_layernorm")
+  if dense then return decoder.add(x, decoder.mlp(h, decoder.swiglu), "mlp") end
+  return experts(x, h, o)
+end
+
+-- Module k of multi-token prediction [DeepSeek-AI 2024, "DeepSeek-V3", section 2.2]: a layer whose
+-- input is made of `h`, which the logits before it are projected of, and of the embedding of the
+-- token that those predict. The order of the two, and the norm that both logits and the next module
+-- read, are those of published checkpoints. Returns what its own logits are projected of.
+local function look_ahead(m, h, o, w, k)
+  local token = k > 1 and m.labels:shift { k - 1, name = "ahead.tokens" } or m.labels
+  token = decoder.norm(token:lookup(w, { name = "ahead.embedding" }), o, "ahead.token_norm", "enorm")
+  local both = token:concat(decoder.norm(h, o, "ahead.stream_norm", "hnorm"), { "ahead", name = "ahead.both" })
+  local x = both:linear { "hidden", name = "ahead.project", hf = decoder.hf "eh_proj" }
+  return decoder.norm(made_by_layer(x, o), o, "ahead.norm", "shared_head.norm")
+end
+
+function moe.graph(m, o)
   local x, w = decoder.embed(m)
-  for layer in m:layers(o.layers) do
-    x = decoder.add(x, attention(decoder.norm(x, o, "attention_norm", "input_layernorm"), o), "attention")
-    local h = decoder.norm(x, o, "mlp_norm", "post_attention_layernorm")
-    if layer < o.dense_layers then
-      x = decoder.add(x, decoder.mlp(h, decoder.swiglu), "mlp")
-    else
-      x = experts(x, h, o)
-    end
+  local more = ahead(o)
+  local head = more > 0 and decoder.head(m, o, w)  -- before the layers, for which it is one
+  for layer in m:layers(o.layers) do x = made_by_layer(x, o, layer < o.dense_layers) end
+  if more == 0 then return decoder.loss(m, decoder.logits(m, x, o, w)) end
+  local streams = { decoder.last_norm(x, o) }
+  for k in m:layers(more) do streams[k + 2] = look_ahead(m, streams[k + 1], o, w, k + 1) end
+  local losses = { decoder.loss(m, streams[1]:linear { head, name = "head" }) }
+  for k = 1, more do
+    local labels = m.labels:shift { k, name = "ahead_labels_" .. k }
+    losses[k + 1] = streams[k + 1]:linear { head, name = "ahead_head_" .. k }
+      :cross_entropy(labels, { name = "ahead_loss_" .. k, weight = (o.ahead_weight or 0.3) / more })
   end
-  return decoder.loss(m, decoder.logits(m, x, o, w))
+  return losses
 end
 
 function moe.hf(o, sequence)
@@ -112,12 +174,12 @@ function moe.hf(o, sequence)
     key({ "n_routed_experts", "num_local_experts" }, o.experts, "experts"),
     key("n_shared_experts", o.shared_experts, "shared_experts"), key("first_k_dense_replace", o.dense_layers, "dense_layers"),
     key("routed_scaling_factor", o.scale, "scale", 1.0))
-  config.more.num_nextn_predict_layers = 0
+  config.more.num_nextn_predict_layers = ahead(o)
   lacks(o.shared_experts == 0, "its models of this kind have shared experts")
   lacks(o.window, "its models with shared experts have no window")
   if o.score == "sigmoid" then
-    -- There is no choice within groups of experts here; one group means that there are none.
-    hf.add(config, key("norm_topk_prob", o.normalise, "normalise", true), key("n_group", 1), key("topk_group", 1))
+    hf.add(config, key("norm_topk_prob", o.normalise, "normalise", true), key("n_group", o.groups or 1, "groups"),
+      key("topk_group", o.group_top or 1, "group_top"))
     config.types = { latents and "deepseek_v3" or "glm4_moe" }
     config.architecture = latents and "DeepseekV3ForCausalLM" or "Glm4MoeForCausalLM"
     if not latents then
@@ -127,7 +189,13 @@ function moe.hf(o, sequence)
     return config
   end
   config.types, config.architecture, config.lacks_optional = { "deepseek_v2" }, "DeepseekV2ForCausalLM", true
-  hf.add(config, key("topk_method", "greedy", nil, "greedy"))
+  if (o.groups or 1) > 1 then
+    hf.add(config, key("topk_method", "group_limited_greedy", "groups", "greedy"), key("n_group", o.groups, "groups"),
+      key("topk_group", o.group_top or 1, "group_top"))
+  else
+    hf.add(config, key("topk_method", "greedy", "groups", "greedy"))
+  end
+  lacks(ahead(o) > 0, "it predicts one token (predict_ahead = %d here)", ahead(o))
   lacks(not latents, "experts by softmax beside shared ones or dense layers come with latent attention there (kv_lora_rank)")
   lacks(o.normalise, "its weights of such experts do not sum to one (normalise = false)")
   lacks(o.balance == "bias", 'it chooses such experts without a bias (balance = "bias" here)')

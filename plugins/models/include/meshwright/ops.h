@@ -132,8 +132,8 @@ struct RouterOptions {
 // inputs: logits (batch, seq, scores), bias (scores; it counts: Value::counts) -> weights (batch,
 // seq, top), picks (index; batch, seq, top). The experts with the highest affinity + bias are
 // chosen, and weighed by affinity alone [Shazeer et al. 2017; DeepSeek-AI 2024, "DeepSeek-V3",
-// equations 12 to 16]. A token's groups are those with the highest sum of their two highest
-// experts [DeepSeek-V3, section 2.1.2], or, by softmax, with the highest expert [DeepSeek-V2, section
+// equations 12 to 16]. A token's groups are those with the highest sum of their two highest experts
+// [DeepSeek-V3, section 2.1.2], or, by softmax, with the highest expert [DeepSeek-V2, section
 // 2.2.2]. The bias's gradient is the number of tokens that chose each expert. Needs scores and top
 // whole.
 OpTypePtr route(const RouterOptions& options);
