@@ -498,6 +498,8 @@ function mw.search(experiment) end
 ---@field scale? number of the scores; left out: 1 / sqrt(head_dim) (1e-09 .. 1000000000)
 ---@field softcap? number scores s become softcap * tanh(s / softcap); the attention is unfused (1e-09 .. 1000000000)
 ---@field causal? boolean false: a query sees the keys after it too; the attention is unfused (default true)
+---@field biased? boolean a fourth value, of any of the dims heads, seq and keys, is added to the scores; the attention is unfused (default false)
+---@field sinks? boolean a further value (heads) is one more score of each query, whose share of the softmax goes nowhere; the attention is unfused (default false)
 ---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 
 ---@class meshwright.op.attention
@@ -533,6 +535,13 @@ function mw.search(experiment) end
 ---@class meshwright.op.cross_entropy
 ---@field name? string of the op and its parameters
 ---@field weight? number factor of the loss (default 1)
+
+---@class meshwright.op.distance
+---@field name? string of the op and its parameters
+---@field buckets? integer makes indices in place of numbers: small distances have one each, larger ones share them (4 .. 65536)
+---@field [1]? integer the same as buckets
+---@field furthest? integer distances from here on have the last bucket (default 128) (4 .. 16777216)
+---@field causal? boolean false: the upper half of the buckets is of keys after the query (default true)
 
 ---@class meshwright.op.exp
 ---@field name? string of the op and its parameters
@@ -605,6 +614,11 @@ function mw.search(experiment) end
 ---@field name? string of the op and its parameters
 ---@field f string an expression of a, b, …: "a * silu(b) + 1"
 ---@field [1]? string the same as f
+
+---@class meshwright.op.max
+---@field name? string of the op and its parameters
+---@field over any the dims: a name, or a list of names
+---@field [1]? any the same as over
 
 ---@class meshwright.op.mean
 ---@field name? string of the op and its parameters
@@ -681,6 +695,11 @@ function mw.search(experiment) end
 ---@field cap number the largest absolute value (1e-09 .. 1000000000)
 ---@field [1]? number the same as cap
 
+---@class meshwright.op.softmax
+---@field name? string of the op and its parameters
+---@field over string the dim whose elements sum to 1
+---@field [1]? string the same as over
+
 ---@class meshwright.op.softplus
 ---@field name? string of the op and its parameters
 
@@ -732,6 +751,7 @@ function mw.search(experiment) end
 ---@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values
 ---@field conv fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.conv|string): meshwright.Value, meshwright.Value? x (batch, seq, channels…) -> the same: a causal convolution of each channel along seq
 ---@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq) -> (): the loss of a token, summed and divided by the tokens of a step
+---@field distance fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.distance|string): meshwright.Value, meshwright.Value? positions (seq) -> (seq, keys): how far a key lies before a query, for a bias of attention
 ---@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
 ---@field expert_linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.expert_linear|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a weight of each expert (experts, to, from)
 ---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
@@ -745,6 +765,7 @@ function mw.search(experiment) end
 ---@field log fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.log|string): meshwright.Value, meshwright.Value? x -> the same dims: its natural logarithm
 ---@field lookup fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.lookup|string): meshwright.Value, meshwright.Value? indices (…), weight (rows, width) -> (…, width): the rows they name
 ---@field map fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.map|string): meshwright.Value, meshwright.Value? a, b, … -> an expression of each element; dims broadcast by their names
+---@field max fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.max|string): meshwright.Value, meshwright.Value? x -> x without some dims: the largest over them
 ---@field mean fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mean|string): meshwright.Value, meshwright.Value? x -> x without some dims: the mean over them
 ---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
 ---@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
@@ -758,6 +779,7 @@ function mw.search(experiment) end
 ---@field sigmoid fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sigmoid|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 / (1 + exp(-x))
 ---@field silu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.silu|string): meshwright.Value, meshwright.Value? x -> the same dims: x * sigmoid(x)
 ---@field softcap fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softcap|string): meshwright.Value, meshwright.Value? x -> the same dims: cap * tanh(x / cap)
+---@field softmax fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softmax|string): meshwright.Value, meshwright.Value? x -> the same dims: exp(x) over its sum along a dim
 ---@field softplus fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softplus|string): meshwright.Value, meshwright.Value? x -> the same dims: log(1 + exp(x))
 ---@field split fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.split|string): meshwright.Value, meshwright.Value? x (…, width) -> (…, first), (…, second): its two parts
 ---@field sqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sqrt|string): meshwright.Value, meshwright.Value? x -> the same dims: its square root

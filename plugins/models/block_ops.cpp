@@ -212,6 +212,17 @@ class AttendOp final : public BlockOp {
         .optional();
     options.boolean("causal", "false: a query sees the keys after it too; the attention is unfused")
         .fallback(true);
+    options
+        .boolean("biased",
+                 "a fourth value, of any of the dims heads, seq and keys, is added to the scores; "
+                 "the attention is unfused")
+        .fallback(false);
+    options
+        .boolean(
+            "sinks",
+            "a further value (heads) is one more score of each query, whose share of the softmax "
+            "goes nowhere; the attention is unfused")
+        .fallback(false);
     add_attention_option(options);
     return options;
   }
@@ -219,12 +230,19 @@ class AttendOp final : public BlockOp {
     if (values.has("window")) limits_.window = values.integer("window");
     if (values.has("softcap")) limits_.softcap = values.number("softcap");
     limits_.causal = values.flag("causal");
+    limits_.bias = values.flag("biased");
+    limits_.sinks = values.flag("sinks");
     if (limits_.causal || limits_.window == 0) return;
     throw Error(Stage::options, "option.conflict", "window",
                 "window and causal = false: a window is what causal attention sees",
                 "leave out one of them");
   }
-  std::vector<std::string> inputs() const override { return {"q", "k", "v"}; }
+  std::vector<std::string> inputs() const override {
+    std::vector<std::string> names{"q", "k", "v"};
+    if (limits_.bias) names.emplace_back("bias");
+    if (limits_.sinks) names.emplace_back("sinks");
+    return names;
+  }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
     int q = inputs[0];
@@ -233,7 +251,8 @@ class AttendOp final : public BlockOp {
       q = b.map(name + ".scaled", fmt::format("a * {}", values_.number("scale") * std::sqrt(width)),
                 {q});
     }
-    return {b.attention(name, q, inputs[1], inputs[2], limits_, is_unfused(values_))};
+    return {b.attention(name, q, inputs[1], inputs[2], limits_, is_unfused(values_),
+                        {inputs.begin() + 3, inputs.end()})};
   }
 
  private:
@@ -491,6 +510,21 @@ class SumOp final : public BlockOp {
     std::int64_t elements = 1;
     for (Dim dim : over_) elements *= b.graph.size(dim);
     return {b.map(name, fmt::format("a / {}", elements), {total})};
+  }
+
+ private:
+  const Dims over_;
+};
+
+class MaxOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().any("over", "the dims: a name, or a list of names").positional("over");
+  }
+  explicit MaxOp(const Values& values) : over_(dims_of(values, "over")) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.largest(name, inputs[0], over_)};
   }
 
  private:
@@ -881,6 +915,7 @@ MESHWRIGHT_BUILT_IN(
     op<SoftcapOp>("softcap", "x -> the same dims: cap * tanh(x / cap)"),
     op<SumOp<false>>("sum", "x -> x without some dims: the sum over them"),
     op<SumOp<true>>("mean", "x -> x without some dims: the mean over them"),
+    op<MaxOp>("max", "x -> x without some dims: the largest over them"),
     op<AsOp>("as", "x -> its elements under other dims: another order, one of another name"),
     op<ConcatOp>("concat", "a (…, first), b (…, second) -> (…, into): one after the other"),
     op<WeightOp>("weight", "-> a parameter of these dims, as a value"),

@@ -317,7 +317,7 @@ int Builder::rope(const std::string& name, int x, const std::vector<int>& table,
 }
 
 int Builder::attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits,
-                       bool unfused) {
+                       bool unfused, const std::vector<int>& more) {
   const Dims &dq = dims(q), &dk = dims(k), &dv = dims(v);
   require(dq.size() == 4 && dk.size() == 4 && dv.size() == 4 && dq[3] == dk[3] && dk[2] == dv[2],
           name, [&] {
@@ -349,12 +349,44 @@ int Builder::attention(const std::string& name, int q, int k, int v, const Atten
     return renamed;
   };
   Dims out = dq;
-  unfused = unfused || limits.softcap > 0 || !limits.causal;
+  unfused = unfused || limits.softcap > 0 || !limits.causal || limits.bias || limits.sinks;
+  std::vector<Use> uses{use(q), keys(k), keys(v)};
+  if (limits.bias) uses.push_back(use(more.at(0)));
+  if (limits.sinks) uses.push_back(use(more.at(limits.bias ? 1 : 0)));
+  require(!limits.bias || shared(uses[3].dims, {dq[2], dq[1], key}, false).empty(), name, [&] {
+    return fmt::format("bias {} has other dims than {}, {}, {}", text_of(uses[3].dims),
+                       dq[2].name(), dq[1].name(), key.name());
+  });
+  require(!limits.sinks || uses.back().dims == Dims{dq[2]}, name, [&] {
+    return fmt::format("sinks {} are not ({})", text_of(uses.back().dims), dq[2].name());
+  });
   Op attends = op(name, unfused ? unfused_attention(limits) : mw::attention(limits.window),
-                  {use(q), keys(k), keys(v)}, {key, out.back(), dv[3]});
+                  std::move(uses), {key, out.back(), dv[3]});
   if (dk[2] != dq[2]) attends.follows = {{dk[2], dq[2]}};
   out.back() = dv[3];
   return append(std::move(attends), {{"", out}})[0];
+}
+
+int Builder::distance(const std::string& name, const DistanceBuckets& options) {
+  const Scalar scalar = options.buckets > 0 ? Scalar::index : Scalar::real;
+  const int made = append(op(name, mw::distance(options), {use(positions)}, {"keys"}),
+                          {{"", {"seq", "keys"}, scalar, false}})[0];
+  if (options.buckets > 0) below_[made] = options.buckets;
+  return made;
+}
+
+int Builder::softmax(const std::string& name, int x, Dim over) {
+  require(contains(dims(x), over), name,
+          [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(over.name())); });
+  return append(op(name, mw::softmax(over), {use(x)}, {over}), {{"", dims(x)}})[0];
+}
+
+int Builder::largest(const std::string& name, int x, const Dims& over) {
+  for (Dim dim : over) {
+    require(contains(dims(x), dim), name,
+            [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(dim.name())); });
+  }
+  return append(op(name, mw::largest(), {use(x)}, over), {{"", shared(dims(x), over, false)}})[0];
 }
 
 Dim Builder::keys_of(Dim lie) {

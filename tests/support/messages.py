@@ -258,7 +258,8 @@ MESSAGES = {
                      r"plan\[2\]\.(form|balance): \"\w+\" is for ranks of sp's own \[write sp \{ 2, .*",
                      r"model\.ahead_weight: is the factor of the losses of further tokens, and no module .* \[give predict_ahead too, .*",
                      r"model\.qk_nope_head_dim: is for latent attention, and there is no kv_lora_rank \[.*"],
-    "option.range": [rf"cluster\.\w+\.\w+ must be between .*; got {NUMBER} \[for example \w+ = .*\]",
+    "option.range": [r"model\.graph: furthest: furthest = \d+ is not beyond the \d+ distances that have a bucket each \[furthest = \d+ or more\]",
+                     rf"cluster\.\w+\.\w+ must be between .*; got {NUMBER} \[for example \w+ = .*\]",
                      rf"{NAME} must be (at least|at most|between) .*; got {NUMBER} {NEAREST}.*\]",
                      r"model\.(group_top|top_k|block: layers\.0\.\w+): a token cannot choose \d+ of \d+ (groups|experts) \[(group_top|top_k) = \d+ at most\]",
                      r"model\.(top_k|block: layers\.0\.\w+): a token cannot choose \d+ of \d+ experts, which \d+ of \d+ groups have "

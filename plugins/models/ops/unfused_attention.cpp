@@ -64,7 +64,11 @@ UnfusedShape unfused_shape(const Op& op, const LocalDims& dims) {
 class UnfusedAttention final : public OpType {
  public:
   explicit UnfusedAttention(const AttentionLimits& limits)
-      : window_(limits.window), cap_(limits.softcap), causal_(limits.causal) {}
+      : window_(limits.window),
+        cap_(limits.softcap),
+        causal_(limits.causal),
+        bias_(limits.bias ? 3 : 0),
+        sinks_(limits.sinks ? 3 + (limits.bias ? 1 : 0) : 0) {}
 
   std::string kind() const override { return "unfused_attention"; }
   OpClass op_class() const override { return OpClass::attention; }
@@ -73,9 +77,10 @@ class UnfusedAttention final : public OpType {
     const Dims& q = op.inputs[0].dims;
     OpTraits traits;
     traits.backward_reads_input = {true, true, true};
+    traits.backward_reads_input.resize(op.inputs.size(), false);
     traits.backward_reads_output = {false};
     traits.saved = {{"softmax", {q[0], q[2], q[1], op.inputs[1].dims[1]}}};
-    traits.gradient_passes = {false, false, false};
+    traits.gradient_passes.assign(op.inputs.size(), false);
     return traits;
   }
 
@@ -85,7 +90,8 @@ class UnfusedAttention final : public OpType {
     const at::Tensor k = spread(call.inputs[1], shape.map), v = spread(call.inputs[2], shape.map);
     set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
     call.saved = {at::empty({shape.batch, shape.heads, shape.queries, shape.keys}, q.options())};
-    at::Tensor hidden;
+    at::Tensor hidden, bias;
+    if (bias_ > 0) bias = as_keys_lie(op, call.dims, by_scores(op, call.inputs[bias_]));
     if (causal_) {
       hidden = unseen(call.dims.at(op.inputs[0].dims[1]), call.dims.at(op.inputs[1].dims[1]),
                       window_, q);
@@ -94,8 +100,13 @@ class UnfusedAttention final : public OpType {
       at::Tensor softmax = call.saved[0][i];
       at::Tensor scores = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
       if (cap_ > 0) capped(scores).mul_(cap_);
+      if (bias_ > 0) scores.add_(bias);
       if (causal_) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
-      at::_softmax_out(softmax, scores, -1, false);
+      if (sinks_ > 0) {
+        softmax.copy_(beside_sinks(scores, call.inputs[sinks_]));
+      } else {
+        at::_softmax_out(softmax, scores, -1, false);
+      }
       scores = at::Tensor();
       call.outputs[0][i].copy_(matrices(scaled_product(softmax, matrices(v[i]), 1)));
     }
@@ -106,16 +117,23 @@ class UnfusedAttention final : public OpType {
     const at::Tensor& q = call.inputs[0];
     const at::Tensor k = spread(call.inputs[1], shape.map), v = spread(call.inputs[2], shape.map);
     Target dq;
-    at::Tensor dk, dv;
+    at::Tensor dk, dv, dbias, dsinks;
+    if (bias_ > 0 && wanted(call, bias_)) {
+      dbias = at::zeros(call.dims.shape(op.inputs[bias_].dims), wide_options(q));
+    }
+    if (sinks_ > 0 && wanted(call, sinks_)) dsinks = at::zeros({shape.heads}, wide_options(q));
     if (wanted(call, 0)) dq = target(call, 0, q.sizes(), q.options());
     if (wanted(call, 1)) dk = at::empty(k.sizes(), q.options());
     if (wanted(call, 2)) dv = at::empty(v.sizes(), q.options());
     for (std::int64_t i = 0; i < shape.batch; ++i) {
       const at::Tensor softmax = call.saved[0][i], dout = matrices(call.grad_outputs[0][i]);
       if (dv.defined()) dv[i].copy_(matrices(scaled_product(turned(softmax), dout, 1)));
-      if (!dq.tensor.defined() && !dk.defined()) continue;
+      if (!dq.tensor.defined() && !dk.defined() && !dbias.defined() && !dsinks.defined()) continue;
       at::Tensor scores = scaled_product(dout, turned(matrices(v[i])), 1);
+      if (dsinks.defined()) add_gradient_of_sinks(dsinks, softmax, scores);
       scores = at::_softmax_backward_data(scores, softmax, -1, q.scalar_type());
+      if (dbias.defined()) add_gradient_of_bias(op, call.dims, dbias, scores);
+      if (!dq.tensor.defined() && !dk.defined()) continue;
       if (cap_ > 0) {  // the derivative is 1 - tanh(s / cap)^2
         at::Tensor s = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
         scores.mul_(capped(s).square_().neg_().add_(1));
@@ -127,6 +145,9 @@ class UnfusedAttention final : public OpType {
       if (!dk.defined()) continue;
       dk[i].copy_(matrices(scaled_product(turned(scores), matrices(q[i]), score_scale(q))));
     }
+    if (dbias.defined()) deliver(call, bias_, dbias.to(q.scalar_type()));
+    if (dsinks.defined()) deliver(call, sinks_, dsinks.to(q.scalar_type()));
+    dbias = dsinks = at::Tensor();
     if (dk.defined()) fold(call, 1, dk, shape.map, shape.keys);
     dk = at::Tensor();
     if (dv.defined()) fold(call, 2, dv, shape.map, shape.keys);
@@ -194,9 +215,69 @@ class UnfusedAttention final : public OpType {
 
   at::Tensor& capped(at::Tensor& scores) const { return scores.div_(cap_).tanh_(); }
 
+  static at::TensorOptions wide_options(const at::Tensor& like) {
+    return like.options().dtype(wide(like));
+  }
+
+  // A view of the bias as (heads, queries, keys), of size 1 where it has no such dim.
+  at::Tensor by_scores(const Op& op, const at::Tensor& bias) const {
+    const Dims& dims = op.inputs[bias_].dims;
+    std::vector<std::int64_t> order;
+    std::vector<bool> there;
+    for (Dim dim : dims_of_scores(op)) {
+      const auto found = std::find(dims.begin(), dims.end(), dim);
+      there.push_back(found != dims.end());
+      if (found != dims.end()) order.push_back(found - dims.begin());
+    }
+    at::Tensor view = bias.permute(order);
+    for (std::size_t d = 0; d < there.size(); ++d)
+      if (!there[d]) view = view.unsqueeze(static_cast<std::int64_t>(d));
+    return view;
+  }
+  static Dims dims_of_scores(const Op& op) {
+    const Dims& q = op.inputs[0].dims;
+    return {q[2], q[1], op.inputs[1].dims[1]};
+  }
+
+  // A bias has its keys in the order of their places; scores have them as they lie.
+  static at::Tensor as_keys_lie(const Op& op, const LocalDims& dims, const at::Tensor& bias) {
+    const LocalDim& keys = dims.at(op.inputs[1].dims[1]);
+    if (keys.runs.empty() || bias.size(2) == 1) return bias;
+    return bias.index_select(2, places_of(keys, bias));
+  }
+
+  void add_gradient_of_bias(const Op& op, const LocalDims& dims, at::Tensor& dbias,
+                            const at::Tensor& dscores) const {
+    at::Tensor view = by_scores(op, dbias);
+    std::vector<std::int64_t> summed;
+    for (std::int64_t d = 0; d < 3; ++d)
+      if (view.size(d) == 1 && dscores.size(d) != 1) summed.push_back(d);
+    const at::Tensor made = summed.empty() ? dscores : dscores.sum(summed, /*keepdim=*/true);
+    const LocalDim& keys = dims.at(op.inputs[1].dims[1]);
+    if (keys.runs.empty() || view.size(2) == 1) {
+      view.add_(made);
+    } else {
+      view.index_add_(2, places_of(keys, made), made.to(view.scalar_type()));
+    }
+  }
+
+  // The softmax of scores (heads, queries, keys) with one more score in each row, that of the
+  // head's sink, whose share is dropped.
+  static at::Tensor beside_sinks(const at::Tensor& scores, const at::Tensor& sinks) {
+    const at::Tensor column = sinks.view({-1, 1, 1}).expand({-1, scores.size(1), 1});
+    return at::softmax(at::cat({scores, column}, -1), -1).narrow(-1, 0, scores.size(-1));
+  }
+  // A sink's share is what the others leave of 1, and its own gradient is 0.
+  static void add_gradient_of_sinks(at::Tensor& dsinks, const at::Tensor& softmax,
+                                    const at::Tensor& given) {
+    const at::Tensor share = softmax.sum(-1).neg_().add_(1);
+    dsinks.sub_(share.mul_((softmax * given).sum(-1)).sum(-1));
+  }
+
   const std::int64_t window_;
   const double cap_;
   const bool causal_;
+  const std::size_t bias_, sinks_;  // which inputs they are; 0: there is none
 };
 
 }  // namespace

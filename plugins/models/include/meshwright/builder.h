@@ -136,10 +136,14 @@ class Builder {
   // Attention of q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch,
   // seq, kv_heads, width) -> (batch, seq, heads, width). Another dim may stand in place of seq; if
   // that of k and v is not that of q, the attention is not causal. `unfused`: the softmax of scores
-  // is a tensor that backward reads. Attention with a soft cap, or that is not causal, is unfused in
-  // any case.
+  // is a tensor that backward reads. Attention with a soft cap, a bias or sinks, or that is not
+  // causal, is unfused in any case. `more`: the bias and the sinks that `limits` say.
   int attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits = {},
-                bool unfused = false);
+                bool unfused = false, const std::vector<int>& more = {});
+  // How far each key lies before each query: (seq, keys), reals, or indices if there are buckets.
+  int distance(const std::string& name, const DistanceBuckets& options = {});
+  int softmax(const std::string& name, int x, Dim over);
+  int largest(const std::string& name, int x, const Dims& over);
   // Splits x (…, first + second) into (…, first) and (…, second).
   std::pair<int, int> split(const std::string& name, int x, Dim first, Dim second);
   // Latent attention's keys and values [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1]: k (batch,

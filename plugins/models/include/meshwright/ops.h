@@ -53,16 +53,36 @@ OpTypePtr rope(RopePairs pairs = RopePairs::halves);
 OpTypePtr attention(std::int64_t window = 0);
 // What a query of unfused attention sees. `window` as in attention(), of causal attention alone.
 // `softcap`: scores s become softcap * tanh(s / softcap) [Gemma Team 2024, "Gemma 2", section 2];
-// 0: none. Without `causal` a query sees every key.
+// 0: none. Without `causal` a query sees every key. `bias`: a further input of any of the dims
+// heads, seq and keys, keys in the order of their places, is added to scores. `sinks`: another,
+// (heads), is one more score of each query, whose share of the softmax goes nowhere [OpenAI 2025,
+// "gpt-oss-120b & gpt-oss-20b Model Card", section 2.2].
 struct AttentionLimits {
   std::int64_t window = 0;
   double softcap = 0;
-  bool causal = true;
+  bool causal = true, bias = false, sinks = false;
   friend bool operator==(const AttentionLimits&, const AttentionLimits&) = default;
 };
 // Attention as attention() computes it, by two products with a softmax between them. The softmax
 // (batch, heads, seq, keys) is kept for backward. Keys cannot come in ring steps.
 OpTypePtr unfused_attention(const AttentionLimits& limits = {});
+
+// inputs: positions (seq, index) -> (seq, keys): how far a key lies before a query, as a real
+// number; keys in the order of their places. Needs keys whole. With `buckets`, an index below that
+// instead: small distances have one each, larger ones share them on a logarithmic scale up to
+// `furthest`; unless `causal`, the upper half is of keys after the query [Raffel et al. 2019, "T5",
+// section 2.1]. Not differentiable.
+struct DistanceBuckets {
+  std::int64_t buckets = 0, furthest = 128;
+  bool causal = true;
+  friend bool operator==(const DistanceBuckets&, const DistanceBuckets&) = default;
+};
+OpTypePtr distance(const DistanceBuckets& options = {});
+
+// inputs: x -> its softmax over `over`. Needs that dim whole.
+OpTypePtr softmax(Dim over);
+// inputs: x -> the largest over the dims that the output lacks. Needs these whole.
+OpTypePtr largest();
 
 // Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
 // inputs: x (..., first + second) -> (..., first), (..., second). Needs all three whole.

@@ -1,0 +1,90 @@
+"""Ops around scores in models of one's own: biases and sinks of attention, a softmax over a dim, the
+largest. Each equals one rank in each mix, is proved, and holds what is predicted."""
+
+import unittest
+
+from cases import ProgramCase
+
+SCRIPT = """local mw = require "meshwright"
+local dp, tp, pp, zero, sp = mw.plugins("dp", "tp", "pp", "zero", "sp")
+local function decoder(name, dims, made, attend)
+  dims.hidden, dims.heads, dims.ffn, dims.vocab = 32, 4, 48, 64
+  return mw.model { name = name, dims = dims, graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden" }
+    local x, shared = m.tokens:lookup(w), made and made(m)
+    for _ in m:layers(2) do
+      local h = x:rms_norm()
+      local function heads(part) return h:linear { { "heads", "head_dim" }, name = part } end
+      x = x + attend(m, heads "q", heads "k", heads "v", shared):linear "hidden"
+      x = x + x:rms_norm():mlp()
+    end
+    return x:rms_norm():linear { w }:cross_entropy(m.labels)
+  end }
+end
+local function table_of(m) return m:weight { "bias", "buckets", "heads", std = 1 } end
+local function sinks(m) return m:weight { "sinks", "heads", std = 1 } end
+local models = {
+  -- Biases of relative positions, as T5's (Raffel et al. 2019).
+  decoder("t5", { buckets = 8 }, function(m) return m.positions:distance { 8, furthest = 20 }:lookup(table_of(m)) end,
+    function(_, q, k, v, bias) return q:attend(k, v, bias, { biased = true }) end),
+  -- ALiBi (Press et al. 2021), whose slopes are trained here.
+  decoder("alibi", {}, function(m) return m.positions:distance() * m:weight { "slopes", "heads", std = 0.5 } end,
+    function(_, q, k, v, bias) return q:attend(k, v, -bias, { biased = true }) end),
+  decoder("sinks", {}, nil, function(m, q, k, v) return q:attend(k, v, sinks(m), { sinks = true, window = 5 }) end),
+  decoder("both", { buckets = 8 }, function(m) return m.positions:distance { 8, furthest = 20, causal = false }:lookup(table_of(m)) end,
+    function(m, q, k, v, bias)
+      return q:attend(k, v, bias, sinks(m), { biased = true, sinks = true, causal = false, softcap = 3 })
+    end),
+  decoder("gate", {}, nil, function(_, q, k, v)
+    local a = q:attend(k, v)
+    return a * q:softmax "head_dim" + a * k:max "head_dim"
+  end),
+}
+local function experiment(model, plan)
+  return { model = model, data = mw.synthetic { sequence = 16 }, plan = plan, batch = 4, microbatch = 1,
+           optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
+end
+"""
+MIXES = ["{}", "{ dp(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }',
+         '{ sp { 2, form = "ulysses" } }', '{ sp { 2, form = "allgather" } }']
+
+
+class Scores(ProgramCase):
+    def each(self, verb, mixes):
+        return SCRIPT + "for _, model in ipairs(models) do\n" + "".join(f"mw.{verb}(experiment(model, {mix}))\n" for mix in mixes) + "end\n"
+
+    def test_each_mix_equals_one_rank(self):
+        self.assertEqual(len(self.verify_all(self.each("verify", MIXES))), 5 * len(MIXES))
+
+    def test_they_are_proved(self):
+        """The last mix lays tokens out of their order."""
+        proofs = self.all("prove", self.write(self.each("prove", MIXES[-2:])))
+        self.assertEqual([proof["verdict"] for proof in proofs], ["proved"] * 10)
+
+    def test_they_hold_and_send_what_is_predicted(self):
+        for run in self.all("run", self.write(self.each("train", ["{}", "{ tp(2), sp() }"]))):
+            with self.subTest(run["plan"]):
+                self.sent_as_predicted(run)
+                predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
+                self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.01 * predicted + 4096)
+
+    def test_what_cannot_be_is_refused(self):
+        model = "decoder('bad', {}, nil, function(m, q, k, v) return %s end)"
+        plan = f"mw.plan(experiment({model}, {{}}))"
+        cases = [
+            (plan % "q:attend(k, v, { biased = true })", 2, "script.argument"),
+            (plan % "q:attend(k, v, m:weight { 'b', 'ffn' }, { biased = true })", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v, m:weight { 's', 'ffn' }, { sinks = true })", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v, m.positions:distance { 8, furthest = 4 }:lookup(m:weight { 'b', 'ffn', 'heads' }), { biased = true })", 2,
+             "option.range model.graph"),
+            (plan % "q:attend(k, v, m.tokens:distance(), { biased = true })", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v, m.positions:distance { 64 }:lookup(m:weight { 'b', 'ffn', 'heads' }), { biased = true })", 2,
+             "model.dims model.graph"),
+            (plan % "q:attend(k, v:softmax 'hiden')", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v) + v:max 'hidden'", 2, "model.dims model.graph"),
+        ]
+        self.all_refused(SCRIPT, *cases)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
