@@ -18,7 +18,7 @@ decoder.more(mamba2.options, {
 function mamba2.check(o, refuse)
   if o.heads % o.groups == 0 then return end
   refuse("option.divides", "groups", ("%d groups cannot share %d heads evenly"):format(o.groups, o.heads),
-    ("groups = 1, or another divisor of %d"):format(o.heads))
+    "nearest: groups = " .. decoder.near(o.heads, o.groups))
 end
 
 function mamba2.dims(o)
@@ -72,27 +72,26 @@ function mamba2.graph(m, o)
   for _ in m:layers(o.layers) do
     x = decoder.add(x, mixer(m, norm(x, "norm", "backbone.layers.{}.norm.weight"), o), "mixer")
   end
-  local head = o.tied and w or m:weight { "head", "vocab", "hidden", hf = "lm_head.weight" }
-  return decoder.loss(m, norm(x, "norm", "backbone.norm_f.weight"):linear { head, name = "head" })
+  local last = norm(x, "norm", "backbone.norm_f.weight")
+  return decoder.loss(m, last:linear { decoder.head(m, o, w), name = "head" })
 end
 
+-- The options' names there, where their defaults are the same.
+local names = { layers = "num_hidden_layers", hidden = "hidden_size", vocab = "vocab_size", heads = "num_heads",
+  head_dim = "head_dim", groups = "n_groups", state = "state_size", kernel = "conv_kernel", norm_eps = "layer_norm_epsilon",
+  tied = "tie_word_embeddings" }
+
 function mamba2.hf(o)
-  local key, inner = hf.key, o.heads * o.head_dim
-  local always = { 0.0, { __float__ = "Infinity" } }
-  return {
-    types = { "mamba2" }, architecture = "Mamba2ForCausalLM",
+  local key, inner, all = hf.key, o.heads * o.head_dim, { 0.0, { __float__ = "Infinity" } }
+  local config = { types = { "mamba2" }, architecture = "Mamba2ForCausalLM", more = { chunk_size = o.chunk },
     none = inner % o.hidden ~= 0 and ("heads x head_dim = %d is no multiple of hidden = %d"):format(inner, o.hidden) or nil,
-    keys = {
-      key("num_hidden_layers", o.layers, "layers", 64), key("hidden_size", o.hidden, "hidden", 4096),
-      key("vocab_size", o.vocab, "vocab", 32768), key("num_heads", o.heads, "heads", 128),
-      key("head_dim", o.head_dim, "head_dim", 64),
-      key("n_groups", o.groups, "groups", 8), key("state_size", o.state, "state", 128), key("conv_kernel", o.kernel, "kernel", 4),
-      key("expand", inner // o.hidden, "heads", 2), key("layer_norm_epsilon", o.norm_eps, "norm_eps", 1e-5),
-      key("tie_word_embeddings", o.tied, "tied", false), key("hidden_act", "silu", nil, "silu", { "swish" }),
-      key("use_bias", false, nil, false), key("use_conv_bias", true, nil, true), key("time_step_limit", always, nil, always),
-    },
-    more = { chunk_size = o.chunk },
-  }
+    keys = { key("expand", inner // o.hidden, "heads", 2), key("hidden_act", "silu", nil, "silu", { "swish" }),
+      key("use_bias", false, nil, false), key("use_conv_bias", true, nil, true), key("time_step_limit", all, nil, all) } }
+  for _, option in ipairs(mamba2.options) do
+    local name = option[1]
+    if names[name] then hf.add(config, key(names[name], o[name], name, option.fallback)) end
+  end
+  return config
 end
 
 return mamba2
