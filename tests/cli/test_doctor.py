@@ -38,6 +38,7 @@ class Doctor(ProgramCase):
         self.assertEqual(found["status"], "failed")
 
     def test_it_says_whether_a_sandbox_can_be_made(self):
+        self.needs_namespaces()
         self.assertEqual(self.checks()["sandbox"]["status"], "ok")
         found = self.checks(PATH=str(self.folder))["sandbox"]
         self.assertEqual(found["status"], "warning")

@@ -209,6 +209,7 @@ class LeftOut(cases.ProgramCase):
 
     def test_keys_in_a_home_that_no_variable_names(self):
         """Of a user whose home is this folder, as /etc/passwd has it."""
+        self.needs_namespaces()
         script = self.write(SCRIPT % "")
         self.put("passwd", f"root:x:0:0:root:{self.folder}:/bin/sh\n".encode())
         bind = f"mount --bind {self.folder / 'passwd'} /etc/passwd; unset HOME"

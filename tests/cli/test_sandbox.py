@@ -252,6 +252,7 @@ if os.geteuid() != 0:  # the kernel lets root start any number
 class Sandbox(ProgramCase):
     def setUp(self):
         super().setUp()
+        self.needs_namespaces()
         self.box, self.outside, self.out = (self.folder / name for name in ("box", "outside", "out"))
         for folder in (self.box / "sub", self.outside, self.out):
             folder.mkdir(parents=True)

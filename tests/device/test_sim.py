@@ -40,6 +40,7 @@ class Sim(ProgramCase):
         self.assertRegex(done.stderr, r"(?m)^sim: [1-9]\d* [1-9]\d* 0 0 0 0 0 0 ops")
 
     def test_a_sandbox_lets_a_script_drive_what_it_names(self):
+        self.needs_namespaces()
         _, ops, _ = self.trained("sim", "--sandbox", "--sandbox-device", "sim")
         self.assertGreater(ops[0], 0)
         script = self.script(PLAN, 'e.device = "sim"')
@@ -47,6 +48,7 @@ class Sim(ProgramCase):
         self.refused(2, "usage.value", "run", script, *SIM, "--sandbox", "--sandbox-device", "simm")
 
     def test_a_sandbox_asks_for_each_device_by_name(self):
+        self.needs_namespaces()
         script = self.script(PLAN, 'mw.plugins("unsound") e.device = "twins"')
         self.assertEqual(self.only("run", script, *SIM)["status"], "done")
         self.refused(5, "sandbox.device device", "run", script, *SIM, "--sandbox")

@@ -1,8 +1,10 @@
 """What tests of the program share: small models and scripts, and the program called in a folder
 of its own."""
+import functools
 import json
 import os
 import pathlib
+import subprocess
 import tempfile
 import unittest
 
@@ -68,7 +70,18 @@ EXIT_CODES = {"script": 2, "options": 2, "plan": 3, "run": 1}
 UNPROVED = {"MESHWRIGHT_UNPROVED": "1"}
 
 
+@functools.cache
+def namespaces_refused():
+    """What bwrap says where the kernel or a container lets it make no user namespaces: no package mends that."""
+    probe = ["bwrap", "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "true"]
+    return subprocess.run(probe, stderr=subprocess.PIPE, text=True).stderr.strip()
+
+
 class ProgramCase(unittest.TestCase):
+    def needs_namespaces(self):
+        if namespaces_refused():
+            self.skipTest(f"no user namespaces: {namespaces_refused()}")
+
     def setUp(self):
         if hasattr(getattr(self, self._testMethodName), "of_the_matrix") != MATRIX:
             self.skipTest("of the matrix" if not MATRIX else "of the normal run")
