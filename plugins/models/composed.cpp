@@ -11,6 +11,7 @@
 #include "meshwright/block_op.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
 
 #include "composed.h"
@@ -750,14 +751,26 @@ class Composed final : public Model, public ModelInputs {
 
 }  // namespace
 
+// Where no script is read, as in a plugin that makes a model itself, ops are those built in.
+static const Registration& op_named(const std::string& name,
+                                    const std::shared_ptr<const ScriptReach>& reach,
+                                    const std::string& key) {
+  if (reach != nullptr && reach->catalog != nullptr)
+    return reach->catalog->find(Kind::op, name, key);
+  const PluginDescriptor& own = built_in();
+  for (std::size_t i = 0; i < own.count; ++i) {
+    const Registration& one = own.registrations[i];
+    if (one.kind == Kind::op && one.name == name) return one;
+  }
+  throw Error(Stage::options, "option.choice", key, fmt::format("there is no op {}", quote(name)));
+}
+
 std::shared_ptr<const BlockOp> make_block_op(const std::string& name, const Json& options,
                                              const std::shared_ptr<const ScriptReach>& reach,
                                              const std::string& key) {
-  Values values;
-  values.set_reach(reach);
-  const Registration& registration = values.catalog().find(Kind::op, name, key);
+  const Registration& registration = op_named(name, reach, key);
   Problems found;
-  values = registration.options().read(options, name, found);
+  Values values = registration.options().read(options, name, found);
   found.throw_if_any();
   values.set_reach(reach);
   return call_plugin(
@@ -779,7 +792,7 @@ int check_call(const std::string& name, std::int64_t given, const Json& options,
   if (std::ssize(takes) == given) return outputs;
   throw Error(Stage::script, "script.argument", "",
               fmt::format("{} takes {}; got {}", name, join(takes), plural(given, "value")),
-              reach->catalog->find(Kind::op, name).doc);
+              op_named(name, reach, "").doc);
 }
 
 std::unique_ptr<Model> composed_model(const Values& values) {

@@ -24,7 +24,7 @@ class Listed(ProgramCase):
         self.assertEqual(brought["tp"], {("strategy", "tp")})
         self.assertLessEqual({("strategy", "pp"), ("scheduler", "zbv")}, brought["pp"])
         listed = self.call("plugins", "list").stdout
-        self.assertRegex(listed, r"(?m)^model\n  gpt +GPT-2 decoder")
+        self.assertRegex(listed, r"(?m)^  gpt +GPT-2 decoder")
         self.assertRegex(listed, r"(?m)^  1f1b +one forward, one backward, at most p - i microbatches\s+stored\s.*\(pp\.so \S+\)$")
         # Folders once, below; no row is wider than a terminal for a path's or a sentence's sake.
         self.assertRegex(listed, r"(?m)^  /.*/plugins$")
