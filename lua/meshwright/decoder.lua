@@ -30,6 +30,13 @@ local known = {
 --- Stands in place of an option that a model does not have.
 decoder.without = {}
 
+--- The option of decoders that has this name.
+function decoder.option(name)
+  for _, option in ipairs(known) do
+    if option[1] == name then return option end
+  end
+end
+
 --- The options of decoders. `changes`, by name: a default, another declaration, or decoder.without.
 function decoder.options(changes)
   local list = {}

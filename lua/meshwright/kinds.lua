@@ -1,14 +1,17 @@
 -- What the program asks of the kinds of models that the files of lua/meshwright/models describe. A
 -- file returns a table:
 --   options  a list of its options: { "layers", "integer", "transformer layers", range = { 1, 8 } }
---            (also at_least, choices, unit, fallback, optional), with `usual`, a function of the
---            table of a script that says whether the option has the value that follows from others
+--            (also at_least, choices, unit, fallback, optional, positional), with `usual`, a
+--            function of the table of a script that says whether the option has the value that
+--            follows from others
 --   check    optional: check(o, refuse) calls refuse(code, option, message, hint) for each fault
 --   dims     dims(o): the table of dims, as mw.model has it
 --   inputs   optional: inputs(o), as mw.model has them
 --   graph    graph(m, o): the graph, as mw.model has it
 --   hf       hf(o, sequence): what Hugging Face's transformers calls such a model (meshwright.hf)
--- where o has the values of the options.
+-- where o has the values of the options. Ops that are several others (meshwright.composites) have
+-- options too, and what they make.
+local composites = require "meshwright.composites"
 local recorded = require "meshwright.model"
 local kinds = {}
 
@@ -31,12 +34,12 @@ function kinds.usual(kind, name, values)
   end
 end
 
-function kinds.check(kind, o)
+function kinds.check(kind, o, ...)
   local problems = {}
   local function refuse(code, key, message, hint)
     problems[#problems + 1] = { code = code, key = key, message = message, hint = hint }
   end
-  if kind.check then kind.check(o, refuse) end
+  if kind.check then kind.check(o, refuse, ...) end
   return problems
 end
 
@@ -48,4 +51,8 @@ end
 
 function kinds.hf(kind, o, sequence) return kind.hf(o, sequence) end
 
-return function(what, name, ...) return kinds[what](require("meshwright.models." .. name), ...) end
+function kinds.made(composite, o, last)
+  return recorded { block = function(x) return composite.made(x, o, last) end }.block(0)
+end
+
+return function(what, name, ...) return kinds[what](composites[name] or require("meshwright.models." .. name), ...) end

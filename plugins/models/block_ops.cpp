@@ -1,10 +1,11 @@
-// The ops that blocks of mw.model call by name, registered as plugins register theirs: single ones
-// (norms, linears, rotary positions, attention of given queries and keys, activations, sums and
-// splits), and what has several ops: attention with its projections, a feed-forward part, experts.
+// The ops that blocks of mw.model call by name, registered as plugins register theirs: norms,
+// linears, rotary positions, attention of given queries and keys, activations, sums and splits.
+// lua/meshwright/composites.lua says those that are several others.
 #include <fmt/format.h>
 
 #include <cmath>
 
+#include "composed.h"
 #include "meshwright/block_op.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/plugin.h"
@@ -598,130 +599,6 @@ class CrossEntropyOp final : public BlockOp {
   const double weight_;
 };
 
-class AttentionOp final : public BlockOp {
- public:
-  static Options options() {
-    Options options;
-    options.text("heads", "the dim of the query heads").fallback("heads");
-    options.text("kv_heads", "that of key and value heads").fallback("kv_heads");
-    options.text("head_dim", "that of a head's width").fallback("head_dim");
-    options.boolean("rope", "queries and keys are turned by their positions").fallback(true);
-    options.number("theta", "base of the rotary angles").fallback(10000.0).at_least(1);
-    options.integer("window", "tokens that a query sees, itself and those before it; left out: all")
-        .at_least(1)
-        .optional()
-        .unit("tokens");
-    add_attention_option(options);
-    add_weight_options(options);
-    return options;
-  }
-  explicit AttentionOp(const Values& values)
-      : values_(values),
-        heads_(values.text("heads")),
-        kv_heads_(values.text("kv_heads")),
-        width_(values.text("head_dim")) {}
-
-  std::vector<int> append(Builder& b, const std::string& name,
-                          const std::vector<int>& inputs) const override {
-    const int x = inputs[0];
-    const bool bias = values_.flag("bias");
-    const auto heads = [&](const char* part, Dim of) {
-      return b.linear_to(name + part, x, {of, width_}, {}, bias, weights_of(values_));
-    };
-    int q = heads(".q", heads_), k = heads(".k", kv_heads_);
-    const int v = heads(".v", kv_heads_);
-    if (values_.flag("rope")) {
-      const double theta = values_.number("theta");
-      q = with_rope(b, name + ".q_rope", q, theta, RopePairs::halves);
-      k = with_rope(b, name + ".k_rope", k, theta, RopePairs::halves);
-    }
-    AttentionLimits limits;
-    if (values_.has("window")) limits.window = values_.integer("window");
-    const int seen = b.attention(name, q, k, v, limits, is_unfused(values_));
-    return {b.linear_to(name + ".o", seen, {b.dims(x).back()}, {}, bias, weights_of(values_))};
-  }
-
- private:
-  const Values values_;
-  const Dim heads_, kv_heads_, width_;
-};
-
-class MlpOp final : public BlockOp {
- public:
-  static Options options() {
-    Options options;
-    options.text("width", "its dim").fallback("ffn");
-    options
-        .choice("act", {"swiglu", "gelu"}, "SwiGLU of two linears (gate, up), or GELU of one (up)")
-        .fallback("swiglu");
-    add_weight_options(options);
-    return options.positional("width");
-  }
-  explicit MlpOp(const Values& values) : values_(values), width_(values.text("width")) {}
-
-  std::vector<int> append(Builder& b, const std::string& name,
-                          const std::vector<int>& inputs) const override {
-    const int x = inputs[0];
-    const auto linear = [&](const char* part, int from, Dim to) {
-      return b.linear_to(name + part, from, {to}, {}, values_.flag("bias"), weights_of(values_));
-    };
-    int h = -1;
-    if (values_.text("act") == "swiglu") {
-      const int gate = linear(".gate", x, width_), up = linear(".up", x, width_);
-      h = b.swiglu(name + ".swiglu", gate, up);
-    } else {
-      h = b.gelu(name + ".gelu", linear(".up", x, width_));
-    }
-    return {linear(".down", h, b.dims(x).back())};
-  }
-
- private:
-  const Values values_;
-  const Dim width_;
-};
-
-// Adds the options of a router.
-void add_router_options(Options& options) {
-  options.integer("top_k", "experts that a token chooses").range(1, most_experts);
-  options
-      .number("capacity",
-              "an expert takes at most so many times its even share of a sequence's choices, "
-              "earlier positions first; left out: all (dropless)")
-      .range(1e-3, 1e6)
-      .optional();
-  options
-      .choice(
-          "balance", {"aux", "bias", "none"},
-          "how the load of experts is balanced: by a loss of each sequence's choices; by a bias "
-          "on the choice that moves against the load of each step; not at all")
-      .fallback("aux");
-  options.number("aux_weight", "factor of the balancing loss").at_least(0).fallback(0.01);
-  options.number("bias_rate", "change of a bias in a step").at_least(0).fallback(0.001);
-  options.number("z_weight", "factor of a loss that keeps router logits small")
-      .at_least(0)
-      .fallback(0.0);
-  options.choice("score", {"softmax", "sigmoid"}, "a token's affinity to the experts, from logits")
-      .fallback("softmax");
-  options.boolean("normalise", "the weights of a token's experts sum to one (times scale)")
-      .fallback(true);
-  options.number("scale", "factor of the experts' weights").fallback(1.0);
-  const auto usually_1 = [](const char* name) {
-    return [name](const Json& values) { return values[name] == 1; };
-  };
-  options.integer("groups", "equal groups that the experts stand in")
-      .range(1, most_experts)
-      .optional()
-      .usual(usually_1("groups"));
-  options
-      .integer("group_top",
-               "groups that a token chooses its experts in: those whose two highest experts sum to "
-               "most; with softmax, those with the highest expert")
-      .range(1, most_experts)
-      .optional()
-      .usual(usually_1("group_top"));
-  options.positional("top_k");
-}
-
 ExpertOptions read_router(const Values& values) {
   using Balance = ExpertOptions::Balance;
   ExpertOptions options;
@@ -751,54 +628,9 @@ std::int64_t size_of(const Builder& b, const std::string& name, Dim dim) {
               fmt::format("give dims {} = …", dim.name()));
 }
 
-// Refuses what a token cannot choose, and groups that are not equal.
-void check_choice(const std::string& name, std::int64_t experts, const ExpertOptions& options) {
-  const auto [groups, group_top] = std::pair(options.router.groups, options.router.group_top);
-  Problems problems;
-  const auto refuse = [&](const char* code, const std::string& what, const std::string& hint) {
-    problems.add(Stage::options, code, "", fmt::format("{}: {}", name, what), hint);
-  };
-  if (experts % groups != 0) {
-    refuse("option.divides", fmt::format("{} groups do not divide {} experts", groups, experts),
-           fmt::format("nearest: groups = {}", nearest_divisors(experts, groups)));
-  }
-  if (group_top > groups) {
-    refuse("option.range", fmt::format("a token cannot choose {} of {} groups", group_top, groups),
-           fmt::format("group_top = {} at most", groups));
-  }
-  const std::int64_t open = experts / groups * std::min(group_top, groups);
-  if (options.top > experts) {
-    refuse("option.range",
-           fmt::format("a token cannot choose {} of {} experts", options.top, experts),
-           fmt::format("top_k = {} at most", experts));
-  } else if (experts % groups == 0 && options.top > open) {
-    refuse("option.range",
-           fmt::format("a token cannot choose {} of {} experts, which {} of {} groups have",
-                       options.top, open, std::min(group_top, groups), groups),
-           fmt::format("top_k = {} at most, or group_top = {}", open,
-                       (options.top * groups + experts - 1) / experts));
-  }
-  problems.throw_if_any();
-}
-
-Builder::Routed route_rows(Builder& b, const std::string& prefix, const std::string& name, int x,
-                           const ExpertOptions& options, const ExpertNames& names = {}) {
-  const std::int64_t experts = size_of(b, name, "experts");
-  check_choice(name, experts, options);
-  b.expert_dims(experts, options);
-  return b.route(prefix, x, options, names);
-}
-
 class RouteOp final : public BlockOp {
  public:
-  static Options options() {
-    Options options;
-    add_router_options(options);
-    options.text("hf", hf_doc).optional();
-    options.text("hf_bias", "as hf, for the bias on the choice, which a checkpoint may lack")
-        .optional();
-    return options;
-  }
+  static Options options() { return options_in_lua("route"); }
   explicit RouteOp(const Values& values) : values_(values), options_(read_router(values)) {}
   int outputs() const override { return 3; }
   std::vector<int> append(Builder& b, const std::string& name,
@@ -813,7 +645,10 @@ class RouteOp final : public BlockOp {
     constexpr std::string_view router = ".router";
     std::string prefix = name;
     if (prefix.ends_with(router)) prefix.resize(prefix.size() - router.size());
-    const auto routed = route_rows(b, prefix, name, inputs[0], options_, names);
+    const std::int64_t experts = size_of(b, name, "experts");
+    check_in_lua("route", {values_.json(), experts}, name);
+    b.expert_dims(experts, options_);
+    const auto routed = b.route(prefix, inputs[0], options_, names);
     return {routed.rows, routed.places, routed.weights};
   }
 
@@ -852,28 +687,6 @@ class CombineOp final : public BlockOp {
                           const std::vector<int>& inputs) const override {
     return {b.combine(name, inputs[0], inputs[1])};
   }
-};
-
-class ExpertsOp final : public BlockOp {
- public:
-  static Options options() {
-    Options options;
-    add_router_options(options);
-    options.text("width", "the dim of an expert's width").fallback("expert_ffn");
-    return options;
-  }
-  explicit ExpertsOp(const Values& values)
-      : width_(values.text("width")), options_(read_router(values)) {}
-
-  std::vector<int> append(Builder& b, const std::string& name,
-                          const std::vector<int>& inputs) const override {
-    size_of(b, name, width_);
-    return {b.through_experts(name, route_rows(b, name, name, inputs[0], options_), width_)};
-  }
-
- private:
-  const Dim width_;
-  const ExpertOptions options_;
 };
 
 }  // namespace
@@ -931,12 +744,6 @@ MESHWRIGHT_BUILT_IN(
                        "logits (batch, seq, vocab), labels (batch, seq) -> (): the loss of a "
                        "token, summed and divided by the tokens of a step"));
 MESHWRIGHT_BUILT_IN(
-    op<AttentionOp>("attention",
-                    "x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal "
-                    "attention, and the projection back"));
-MESHWRIGHT_BUILT_IN(op<MlpOp>("mlp",
-                              "x (…, hidden) -> the same: to its width, an activation, and back"));
-MESHWRIGHT_BUILT_IN(
     op<RouteOp>("route",
                 "x (batch, seq, hidden) -> rows (experts, batch, seq, hidden), places, weights: "
                 "each token's rows by the experts that it chooses; of the dim experts"),
@@ -945,9 +752,6 @@ MESHWRIGHT_BUILT_IN(
                        "weight of each expert (experts, to, from)"),
     op<CombineOp>("combine",
                   "rows (experts, batch, seq, hidden), places -> (batch, seq, hidden): the sum of "
-                  "each token's rows"),
-    op<ExpertsOp>("experts",
-                  "x (batch, seq, hidden) -> the same: each token through the experts that it "
-                  "chooses; of the dims experts and expert_ffn"));
+                  "each token's rows"));
 
 }  // namespace mw

@@ -151,15 +151,4 @@ int Builder::combine(const std::string& name, int rows, int places) {
                 {{"", {"batch", "seq", dims(rows).back()}}})[0];
 }
 
-int Builder::through_experts(const std::string& prefix, const Routed& routed, Dim width,
-                             const ExpertNames& names) {
-  const std::string name = prefix + ".experts";
-  const Dim hidden = dims(routed.rows).back();
-  const int gate = expert_linear(name + ".gate", routed.rows, width, names.gate);
-  const int up = expert_linear(name + ".up", routed.rows, width, names.up);
-  const int y = swiglu(name + ".swiglu", gate, up, routed.weights);
-  const int down = expert_linear(name + ".down", y, hidden, names.down);
-  return combine(prefix + ".combine", down, routed.places);
-}
-
 }  // namespace mw

@@ -7,6 +7,9 @@
 
 namespace mw {
 
+namespace {
+
+// The divisors of `whole` next to `part`, the one below and the one above.
 std::string nearest_divisors(std::int64_t whole, std::int64_t part) {
   const std::int64_t most = std::min(whole, most_heads);
   std::int64_t below = std::min(part, most), above = part + 1;
@@ -14,6 +17,8 @@ std::string nearest_divisors(std::int64_t whole, std::int64_t part) {
   while (above <= most && whole % above != 0) ++above;
   return above > most ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
+
+}  // namespace
 
 bool says_head_dim(const Values& values) {
   return values.has("head_dim") && values.integer("head_dim") > 0;

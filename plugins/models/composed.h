@@ -15,4 +15,12 @@ inline constexpr const char* model_kind_key = "$kind";
 // Makes the model of mw.model of values that options of the kind "model" have read.
 std::unique_ptr<Model> composed_model(const Values& values);
 
+// The options that a file of lua/meshwright says, of a kind of model or of an op
+// (lua/meshwright/composites.lua).
+Options options_in_lua(const std::string& kind);
+// Throws all that such a file finds wrong with values of its options. `op`: if not empty, the name
+// of the op that has them, which messages begin with.
+void check_in_lua(const std::string& kind, const std::vector<Json>& arguments,
+                  const std::string& op = "");
+
 }  // namespace mw

@@ -1,6 +1,7 @@
 // The kinds of models that Lua files describe, lua/meshwright/models/NAME.lua: their options, their
-// graph and their names in Hugging Face's configuration. A state of Lua that belongs to no script
-// reads them, once, when a model of the kind is asked for.
+// graph and their names in Hugging Face's configuration; and the ops that are several others, in
+// lua/meshwright/composites.lua. A state of Lua that belongs to no script reads them, once, when one
+// of them is asked for.
 #include <fmt/format.h>
 
 #include <lua.hpp>
@@ -30,15 +31,19 @@ class ModelFiles {
   Json call(const char* what, const std::string& kind, const std::vector<Json>& arguments,
             const std::shared_ptr<const ScriptReach>& reach = nullptr) {
     const std::lock_guard lock(mutex_);
-    reach_ = reach;
-    error_.reset();
-    lua_settop(lua_, 1);  // what kinds.lua returned
-    lua_pushvalue(lua_, 1);
+    const int top = lua_gettop(lua_);  // a file may call an op that is of a file itself
+    const auto before = std::exchange(reach_, reach);
+    luaL_checkstack(lua_, LUA_MINSTACK, nullptr);
+    lua_rawgeti(lua_, LUA_REGISTRYINDEX, kinds_);
     lua_pushstring(lua_, what);
     lua_pushstring(lua_, kind.c_str());
     for (const Json& argument : arguments) push_as_lua(lua_, argument);
-    if (lua_pcall(lua_, static_cast<int>(arguments.size()) + 2, 1, 0) != LUA_OK) fail();
-    return json_from_lua(lua_, -1, kind);
+    const int status = lua_pcall(lua_, static_cast<int>(arguments.size()) + 2, 1, 0);
+    reach_ = before;
+    if (status != LUA_OK) fail();
+    Json result = json_from_lua(lua_, -1, kind);
+    lua_settop(lua_, top);
+    return result;
   }
 
  private:
@@ -57,15 +62,17 @@ class ModelFiles {
     lua_getglobal(lua_, "require");
     lua_pushstring(lua_, "meshwright.kinds");
     if (lua_pcall(lua_, 1, 1, 0) != LUA_OK) fail();
-    lua_replace(lua_, 1);
+    kinds_ = luaL_ref(lua_, LUA_REGISTRYINDEX);
   }
 
   [[noreturn]] void fail() {
-    if (error_) throw Error(*error_);
-    throw Error(Stage::environment, "kit.templates", "",
-                fmt::format("cannot read the models of {}: {}", (share_folder() / "lua").string(),
-                            lua_tostring(lua_, -1)),
-                "build or install again");
+    const std::string said = lua_tostring(lua_, -1);
+    lua_pop(lua_, 1);
+    if (const auto error = std::exchange(error_, std::nullopt)) throw Error(*error);
+    throw Error(
+        Stage::environment, "kit.templates", "",
+        fmt::format("cannot read the models of {}: {}", (share_folder() / "lua").string(), said),
+        "build or install again");
   }
 
   // What the recorder of graphs (lua/meshwright/model.lua) needs of the program.
@@ -101,7 +108,8 @@ class ModelFiles {
   static int place(ModelFiles&, lua_State*) { return 0; }
 
   lua_State* lua_;
-  std::mutex mutex_;
+  int kinds_ = LUA_NOREF;  // what kinds.lua returned
+  std::recursive_mutex mutex_;
   std::shared_ptr<const ScriptReach> reach_;
   std::optional<Error> error_;
 };
@@ -112,12 +120,14 @@ void add_option(Options& options, const std::string& kind, const Json& one) {
   if (type == "integer") options.integer(name, doc);
   if (type == "number") options.number(name, doc);
   if (type == "boolean") options.boolean(name, doc);
+  if (type == "text") options.text(name, doc);
   if (type == "choice") options.choice(name, one.at("choices"), doc);
   if (one.contains("range")) options.range(one.at("range")[0], one.at("range")[1]);
   if (one.contains("at_least")) options.at_least(one.at("at_least"));
   if (one.contains("unit")) options.unit(one.at("unit"));
   if (one.contains("fallback")) options.fallback(one.at("fallback"));
   if (one.value("optional", false)) options.optional();
+  if (one.value("positional", false)) options.positional(name);
   if (one.value("usual", false)) {
     options.usual([kind, name](const Json& values) {
       return ModelFiles::get().call("usual", kind, {name, values}) == Json(true);
@@ -142,14 +152,32 @@ HfKey read_key(const Json& given) {
   return key;
 }
 
+}  // namespace
+
+void check_in_lua(const std::string& kind, const std::vector<Json>& arguments,
+                  const std::string& op) {
+  Problems problems;
+  for (const Json& one : ModelFiles::get().call("check", kind, arguments)) {
+    const std::string said = one.at("message"), key = one.at("key");
+    problems.add(Stage::options, one.at("code"), op.empty() ? key : "",
+                 op.empty() ? said : op + ": " + said, one.at("hint"));
+  }
+  problems.throw_if_any();
+}
+
+Options options_in_lua(const std::string& kind) {
+  Options options;
+  for (const Json& one : ModelFiles::get().call("options", kind, {}))
+    add_option(options, kind, one);
+  return options;
+}
+
+namespace {
+
 class LuaModel : public Model, public HfModel, public ModelInputs {
  public:
   LuaModel(const char* kind, const Values& values) : kind_(kind), values_(values) {
-    Problems problems;
-    for (const Json& one : call("check", {values.json()}))
-      problems.add(Stage::options, one.at("code"), one.at("key"), one.at("message"),
-                   one.at("hint"));
-    problems.throw_if_any();
+    check_in_lua(kind, {values.json()});
     Json graph = call("describe", {values.json()});
     graph["name"] = kind;
     graph["tied"] = false;
@@ -197,14 +225,41 @@ class LuaModel : public Model, public HfModel, public ModelInputs {
 template <const char* kind>
 class KindOfModel final : public LuaModel {
  public:
-  static Options options() {
-    Options options;
-    for (const Json& one : ModelFiles::get().call("options", kind, {}))
-      add_option(options, kind, one);
-    return options;
-  }
+  static Options options() { return options_in_lua(kind); }
   explicit KindOfModel(const Values& values) : LuaModel(kind, values) {}
 };
+
+// An op that is several others (lua/meshwright/composites.lua).
+template <const char* kind>
+class LuaOp final : public BlockOp {
+ public:
+  static Options options() { return options_in_lua(kind); }
+  explicit LuaOp(const Values& values) : values_(values) {}
+
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    const std::string last = b.dims(inputs[0]).back().name();
+    const Json record =
+        ModelFiles::get().call("made", kind, {values_.json(), last}, values_.reach());
+    std::vector<std::vector<int>> made{inputs};
+    const auto value = [&](const Json& ref) {
+      return made.at(ref.at(0)).at(ref.at(1).get<std::size_t>() - 1);
+    };
+    for (const Json& one : record.at("ops")) {
+      std::vector<int> from;
+      for (const Json& ref : one.at("inputs")) from.push_back(value(ref));
+      const std::string local = one.contains("name") ? "." + one.at("name").get<std::string>() : "";
+      made.push_back(make_block_op(one.at("op"), one.at("options"), values_.reach())
+                         ->append(b, name + local, from));
+    }
+    return {value(record.at("result"))};
+  }
+
+ private:
+  const Values values_;
+};
+
+constexpr char attention_op[] = "attention", mlp_op[] = "mlp", experts_op[] = "experts";
 
 constexpr char gemma2[] = "gemma2", gemma3[] = "gemma3", gpt[] = "gpt", llama[] = "llama",
                mamba2[] = "mamba2", moe[] = "moe", olmo2[] = "olmo2", qwen3[] = "qwen3";
@@ -222,5 +277,14 @@ MESHWRIGHT_BUILT_IN(
     model<KindOfModel<olmo2>>(olmo2, "OLMo 2 decoder: norms after each block, not before"),
     model<KindOfModel<mamba2>>(mamba2,
                                "Mamba-2 decoder: a convolution and a recurrence, no attention"));
+
+MESHWRIGHT_BUILT_IN(
+    op<LuaOp<attention_op>>(attention_op,
+                            "x (batch, seq, hidden) -> the same: q, k, v, rotary positions, "
+                            "causal attention, and the projection back"),
+    op<LuaOp<mlp_op>>(mlp_op, "x (…, hidden) -> the same: to its width, an activation, and back"),
+    op<LuaOp<experts_op>>(experts_op,
+                          "x (batch, seq, hidden) -> the same: each token through the "
+                          "experts that it chooses; of the dims experts and expert_ffn"));
 
 }  // namespace mw

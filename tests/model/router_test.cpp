@@ -89,12 +89,14 @@ TEST_CASE("route: within the groups that stand highest", "[kernels]") {
            {{"batch", 3}, {"seq", 5}, {"scores", experts}, {"top", top}});
   c.real(0);
   c.real(1);
+  c.inputs[1].mul_(0.1);  // tokens differ in their choices
   const at::Tensor rank = affinities(c.inputs[0], score) + c.inputs[1];
   at::Tensor open = at::empty_like(rank);
   for (std::int64_t b = 0; b < 3; ++b)
     for (std::int64_t t = 0; t < 5; ++t) open[b][t].copy_(within_groups(rank[b][t], options));
   const at::Tensor picks = highest(open, top);
   const bool free = group_top == groups || groups == experts;
+  INFO(groups << " groups, of which " << group_top << ", " << top << " experts");
   CHECK(picks.equal(highest(rank, top)) == free);
   c.expert_loads[1] = is_choice(picks, experts).sum({0, 1, 2});
   check_op(c, [&](const Tensors& in) {

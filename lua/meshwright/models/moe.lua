@@ -1,10 +1,12 @@
 -- Decoders with experts: Mixtral [Jiang et al. 2024], and DeepSeek's fine-grained and shared
 -- experts, leading dense layers, balance by a bias, choice within groups, prediction of further
--- tokens [Dai et al. 2024; DeepSeek-AI 2024] and latent attention. Tokens' choices and all losses are defined for each token or sequence, so that neither
--- microbatches nor the mix of strategies change them.
+-- tokens [Dai et al. 2024; DeepSeek-AI 2024] and latent attention. Tokens' choices and all losses
+-- are defined for each token or sequence, so that neither microbatches nor the mix of strategies
+-- change them.
 local decoder = require "meshwright.decoder"
 local hf = require "meshwright.hf"
 local latent = require "meshwright.latent"
+local routing = require "meshwright.routing"
 
 local moe = { options = decoder.options {} }
 decoder.more(moe.options, latent.options)
@@ -15,21 +17,9 @@ decoder.more(moe.options, {
     usual = function(v) return v.expert_ffn == v.ffn end },
   { "shared_experts", "integer", "experts that every token goes through, as one of their width", at_least = 0, fallback = 0 },
   { "dense_layers", "integer", "leading layers without experts, of width ffn", at_least = 0, fallback = 0 },
-  { "capacity", "number", "an expert takes at most so many times its even share of a sequence's choices, earlier positions "
-    .. "first; left out: all (dropless)", range = { 1e-3, 1e6 }, optional = true },
-  { "balance", "choice", "how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice "
-    .. "that moves against the load of each step; not at all", choices = { "aux", "bias", "none" }, fallback = "aux" },
-  { "aux_weight", "number", "factor of the balancing loss", at_least = 0, fallback = 0.01 },
-  { "bias_rate", "number", "change of a bias in a step", at_least = 0, fallback = 0.001 },
-  { "z_weight", "number", "factor of a loss that keeps router logits small", at_least = 0, fallback = 0.0 },
-  { "score", "choice", "a token's affinity to the experts, from logits", choices = { "softmax", "sigmoid" }, fallback = "softmax" },
-  { "normalise", "boolean", "the weights of a token's experts sum to one (times scale)", fallback = true },
-  { "scale", "number", "factor of the experts' weights", fallback = 1.0 },
-  { "groups", "integer", "equal groups that the experts stand in", range = { 1, 65536 }, optional = true,
-    usual = function(v) return v.groups == 1 end },
-  { "group_top", "integer", "groups that a token chooses its experts in: those whose two highest experts sum to most; with "
-    .. "softmax, those with the highest expert", range = { 1, 65536 }, optional = true,
-    usual = function(v) return v.group_top == 1 end },
+})
+decoder.more(moe.options, routing.options(2))
+decoder.more(moe.options, {
   { "predict_ahead", "integer", "modules behind the layers, of a layer each, that predict the tokens after the next one",
     range = { 0, 64 }, optional = true, usual = function(v) return v.predict_ahead == 0 end },
   { "ahead_weight", "number", "factor of the mean of these modules' losses; left out: 0.3", at_least = 0, optional = true,
@@ -39,32 +29,9 @@ decoder.more(moe.options, {
 -- How many tokens after the next one are predicted.
 local function ahead(o) return o.predict_ahead or 0 end
 
--- Checks what a token chooses, of all experts or within groups of them.
-local function check_choice(o, refuse)
-  local groups, group_top = o.groups or 1, o.group_top or 1
-  if o.experts % groups ~= 0 then
-    refuse("option.divides", "groups", ("%d groups do not divide %d experts"):format(groups, o.experts),
-      "nearest: groups = " .. decoder.near(o.experts, groups))
-  end
-  if group_top > groups then
-    refuse("option.range", "group_top", ("a token cannot choose %d of %d groups"):format(group_top, groups),
-      ("group_top = %d at most"):format(groups))
-  end
-  local of = math.min(group_top, groups)
-  local open = o.experts // groups * of
-  if o.top_k > o.experts then
-    refuse("option.range", "top_k", ("a token cannot choose %d of %d experts"):format(o.top_k, o.experts),
-      ("top_k = %d at most"):format(o.experts))
-  elseif o.experts % groups == 0 and o.top_k > open then
-    refuse("option.range", "top_k",
-      ("a token cannot choose %d of %d experts, which %d of %d groups have"):format(o.top_k, open, of, groups),
-      ("top_k = %d at most, or group_top = %d"):format(open, math.ceil(o.top_k * groups / o.experts)))
-  end
-end
-
 function moe.check(o, refuse)
   if o.kv_lora_rank then latent.check(o, refuse) else latent.check_absent(o, refuse); decoder.check(o, refuse) end
-  check_choice(o, refuse)
+  routing.check(o, refuse, o.experts)
   if o.ahead_weight and ahead(o) == 0 then
     refuse("option.needs", "ahead_weight", "is the factor of the losses of further tokens, and no module predicts them",
       "give predict_ahead too, or leave it out")
@@ -99,9 +66,8 @@ local function experts(x, h, o)
   local function linear(rows, to, name, theirs)
     return rows:expert_linear { to, name = "experts." .. name, hf = ("%s.experts.{}.%s.weight"):format(block, theirs) }
   end
-  local rows, places, weights = h:route { o.top_k, name = "router", capacity = o.capacity, balance = o.balance,
-    aux_weight = o.aux_weight, bias_rate = o.bias_rate, z_weight = o.z_weight, score = o.score, normalise = o.normalise,
-    scale = o.scale, groups = o.groups, group_top = o.group_top, hf = block .. ".gate.weight", hf_bias = block .. ".gate.e_score_correction_bias" }
+  local rows, places, weights = h:route(routing.chosen(o, { name = "router", hf = block .. ".gate.weight",
+    hf_bias = block .. ".gate.e_score_correction_bias" }))
   -- Between dispatch and experts, so that shared experts compute while tokens are on their way.
   local beside = o.shared_experts > 0 and decoder.mlp(h, decoder.swiglu, "shared", "mlp.shared_experts", "shared_ffn")
   local gate = linear(rows, "expert_ffn", "gate", deepseek and "gate_proj" or "w1")

@@ -59,10 +59,10 @@ struct ExpertOptions {
   double aux_weight = 0.01, bias_rate = 0.001, z_weight = 0;
 };
 
-// The names of a block's parameters in a Hugging Face checkpoint. A parameter whose name is empty
+// The names of a router's parameters in a Hugging Face checkpoint. A parameter whose name is empty
 // here is looked for under its own name.
 struct ExpertNames {
-  HfName router, bias, gate, up, down;
+  HfName router, bias;
 };
 
 // Dims as text for messages: "(batch, seq, hidden)".
@@ -181,9 +181,6 @@ class Builder {
   int expert_linear(const std::string& name, int rows, Dim to, HfName hf = {});
   // The sum of each token's rows: (batch, seq, hidden).
   int combine(const std::string& name, int rows, int places);
-  // Adds gate, up, SwiGLU and down of each expert, and combine().
-  int through_experts(const std::string& prefix, const Routed& routed, Dim width,
-                      const ExpertNames& names = {});
 
   // Adds the three ops of the loss, for logits (batch, seq, vocab), and sets Graph::loss.
   void cross_entropy(int logits) { graph.loss = cross_entropy("loss", logits, labels); }
@@ -231,8 +228,6 @@ class Builder {
   std::map<int, std::int64_t> shifted_;  // labels that shift() made -> tokens further on
 };
 
-// The divisors of `whole` next to `part`, for hints: "4 or 8".
-std::string nearest_divisors(std::int64_t whole, std::int64_t part);
 // Whether the option head_dim gives a width: it is neither left out nor 0.
 bool says_head_dim(const Values& values);
 // The width of a head: the option head_dim, or else hidden / heads.

@@ -1,0 +1,57 @@
+-- The options by which tokens choose experts, for models with experts and for ops.
+local decoder = require "meshwright.decoder"
+
+local routing = {}
+
+local known = {
+  { "top_k", "integer", "experts that a token chooses", range = { 1, 65536 }, positional = true },
+  { "capacity", "number", "an expert takes at most so many times its even share of a sequence's choices, earlier positions "
+    .. "first; left out: all (dropless)", range = { 1e-3, 1e6 }, optional = true },
+  { "balance", "choice", "how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice "
+    .. "that moves against the load of each step; not at all", choices = { "aux", "bias", "none" }, fallback = "aux" },
+  { "aux_weight", "number", "factor of the balancing loss", at_least = 0, fallback = 0.01 },
+  { "bias_rate", "number", "change of a bias in a step", at_least = 0, fallback = 0.001 },
+  { "z_weight", "number", "factor of a loss that keeps router logits small", at_least = 0, fallback = 0.0 },
+  { "score", "choice", "a token's affinity to the experts, from logits", choices = { "softmax", "sigmoid" }, fallback = "softmax" },
+  { "normalise", "boolean", "the weights of a token's experts sum to one (times scale)", fallback = true },
+  { "scale", "number", "factor of the experts' weights", fallback = 1.0 },
+  { "groups", "integer", "equal groups that the experts stand in", range = { 1, 65536 }, optional = true,
+    usual = function(v) return v.groups == 1 end },
+  { "group_top", "integer", "groups that a token chooses its experts in: those whose two highest experts sum to most; with "
+    .. "softmax, those with the highest expert", range = { 1, 65536 }, optional = true,
+    usual = function(v) return v.group_top == 1 end },
+}
+
+--- The options as a list of its own, from the `from`th on.
+function routing.options(from) return table.move(known, from or 1, #known, 1, {}) end
+
+--- Puts their values in `o` into the table `to`, for x:route.
+function routing.chosen(o, to)
+  for _, option in ipairs(known) do to[option[1]] = o[option[1]] end
+  return to
+end
+
+--- Checks what a token chooses, of all experts or within groups of them.
+function routing.check(o, refuse, experts)
+  local groups, group_top = o.groups or 1, o.group_top or 1
+  if experts % groups ~= 0 then
+    refuse("option.divides", "groups", ("%d groups do not divide %d experts"):format(groups, experts),
+      "nearest: groups = " .. decoder.near(experts, groups))
+  end
+  if group_top > groups then
+    refuse("option.range", "group_top", ("a token cannot choose %d of %d groups"):format(group_top, groups),
+      ("group_top = %d at most"):format(groups))
+  end
+  local of = math.min(group_top, groups)
+  local open = experts // groups * of
+  if o.top_k > experts then
+    refuse("option.range", "top_k", ("a token cannot choose %d of %d experts"):format(o.top_k, experts),
+      ("top_k = %d at most"):format(experts))
+  elseif experts % groups == 0 and o.top_k > open then
+    refuse("option.range", "top_k",
+      ("a token cannot choose %d of %d experts, which %d of %d groups have"):format(o.top_k, open, of, groups),
+      ("top_k = %d at most, or group_top = %d"):format(open, math.ceil(o.top_k * groups / experts)))
+  end
+end
+
+return routing
