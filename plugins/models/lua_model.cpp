@@ -1,7 +1,7 @@
 // The kinds of models that Lua files describe, lua/meshwright/models/NAME.lua: their options, their
 // graph and their names in Hugging Face's configuration; and the ops that are several others, in
-// lua/meshwright/composites.lua. A state of Lua that belongs to no script reads them when one of them
-// is asked for.
+// lua/meshwright/composites.lua. A state of Lua that belongs to no script reads the files when one
+// of them is asked for.
 #include <fmt/format.h>
 
 #include <lua.hpp>
