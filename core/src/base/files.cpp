@@ -2,6 +2,7 @@
 // files that scripts name.
 #include "meshwright/engine/files.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -191,7 +192,15 @@ std::filesystem::path program_path() {
 }
 
 std::filesystem::path share_folder() {
-  return program_path().parent_path().parent_path() / "share/meshwright";
+  const auto beside = [](const std::filesystem::path& file) {
+    return file.parent_path().parent_path() / "share/meshwright";
+  };
+  const std::filesystem::path own = beside(program_path());
+  std::error_code error;
+  Dl_info library;
+  // A program that only links the library stands elsewhere.
+  if (std::filesystem::exists(own, error) || dladdr(&__func__, &library) == 0) return own;
+  return beside(library.dli_fname);
 }
 
 }  // namespace mw
