@@ -117,6 +117,14 @@ end
 --- The RMSNorm of x; `theirs`: its name in a checkpoint.
 function decoder.norm(x, o, name, theirs) return x:rms_norm { eps = o.norm_eps, name = name, hf = decoder.hf(theirs) } end
 
+--- An RMSNorm over several dims or over one that is cut: `over`, of which `scale` has those that it
+--- has a weight for. Where `over` is cut, ranks add up their squares. A proof tries the map at means
+--- of any sign.
+function decoder.norm_over(x, over, scale, o, name)
+  local squares = x:square():mean { over, name = name .. ".squares" }
+  return x:map(squares, scale, { ("a * rsqrt(abs(b) + %.17g) * c"):format(o.norm_eps), name = name })
+end
+
 --- The queries, keys or values of h: `name` is "q", "k" or "v", `heads` the dim of their heads.
 function decoder.project(h, name, heads)
   return h:linear { { heads, "head_dim" }, name = "attention." .. name, hf = decoder.hf("self_attn." .. name .. "_proj") }

@@ -12,6 +12,23 @@
 #include "ops/expression.h"
 
 namespace mw {
+
+Dims dims_of(const Values& values, const char* key) {
+  Dims dims;
+  if (!values.has(key)) return dims;
+  const Json& given = values.at(key);
+  for (const Json& entry : given.is_array() ? given : Json::array({given})) {
+    if (!entry.is_string()) {
+      throw Error(Stage::options, "option.type", key,
+                  fmt::format("{} must be the name of a dim, or a list of names; got {}", key,
+                              describe(given)),
+                  fmt::format("{} = \"ffn\", {} = {{ \"heads\", \"head_dim\" }}", key, key));
+    }
+    dims.emplace_back(entry.get<std::string>());
+  }
+  return dims;
+}
+
 namespace {
 
 // Adds the options that ops with linears have for their weights: bias, std.
@@ -58,23 +75,6 @@ HfName hf_of(const Values& values, const Builder& b) {
     hf.name.replace(at, 2, std::to_string(b.layer));
   }
   return hf;
-}
-
-// The dims that the option `key` names by a text or a list of texts; empty if it is left out.
-Dims dims_of(const Values& values, const char* key) {
-  Dims dims;
-  if (!values.has(key)) return dims;
-  const Json& given = values.at(key);
-  for (const Json& entry : given.is_array() ? given : Json::array({given})) {
-    if (!entry.is_string()) {
-      throw Error(Stage::options, "option.type", key,
-                  fmt::format("{} must be the name of a dim, or a list of names; got {}", key,
-                              describe(given)),
-                  fmt::format("{} = \"ffn\", {} = {{ \"heads\", \"head_dim\" }}", key, key));
-    }
-    dims.emplace_back(entry.get<std::string>());
-  }
-  return dims;
 }
 
 // Turns the last `width` elements of x's last dim (invalid: all) by rotary positions, with a table
@@ -740,9 +740,10 @@ MESHWRIGHT_BUILT_IN(
     op<ShiftOp>("shift",
                 "labels (batch, seq) -> those of tokens further on; a loss leaves out the last "
                 "tokens, which have none"),
-    op<CrossEntropyOp>("cross_entropy",
-                       "logits (batch, seq, vocab), labels (batch, seq) -> (): the loss of a "
-                       "token, summed and divided by the tokens of a step"));
+    op<CrossEntropyOp>(
+        "cross_entropy",
+        "logits (batch, seq, vocab), labels (batch, seq), or other dims in place of "
+        "seq -> (): the loss of a label, summed and divided by the labels of a step"));
 MESHWRIGHT_BUILT_IN(
     op<RouteOp>("route",
                 "x (batch, seq, hidden) -> rows (experts, batch, seq, hidden), places, weights: "

@@ -20,6 +20,14 @@ void require(bool fits, const std::string& name, const Why& why, const char* hin
   if (!fits) throw Error(Stage::options, "model.dims", "", name + ": " + why(), hint);
 }
 
+// Refuses an op that would mix samples.
+void refuse_batch(const std::string& name, Dim along) {
+  require(
+      along != Dim("batch"), name,
+      [] { return std::string("what it makes along batch depends on a step's microbatches"); },
+      "take another dim; a loss is summed over the batch");
+}
+
 // The dims of `all` that `other` has (or lacks), in their order.
 Dims shared(const Dims& all, const Dims& other, bool has) {
   Dims some;
@@ -90,6 +98,7 @@ void Builder::dim(Dim dim, std::int64_t size, bool even, Dim like, std::string f
                 "give one of them another name");
   }
   if (known == graph.dims().end()) graph.set_dim(dim, size, even, like, std::move(from));
+  if (dim == Dim("vocab")) below_[tokens] = below_[labels] = size;
 }
 
 void Builder::decoder_dims(std::int64_t vocab, std::int64_t hidden, std::int64_t heads,
@@ -143,6 +152,14 @@ void Builder::claim_name(const std::string& name, const char* what) {
               "give one of them another name");
 }
 
+Use Builder::real(int value, const std::string& name) const {
+  require(
+      graph.value(value).scalar == Scalar::real, name,
+      [&] { return fmt::format("{} are indices, not numbers", graph.value(value).name); },
+      "indices:lookup(weight) gives rows of a weight");
+  return use(value);
+}
+
 int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf) {
   for (Dim dim : dims) {
     require(graph.dims().count(dim) > 0, name, [&] {
@@ -163,13 +180,25 @@ int Builder::input(const std::string& name, const Dims& of, std::int64_t below) 
 
 // Refuses indices of an input that go beyond the rows that they name.
 void Builder::check_below(const std::string& name, int indices, Dim rows) const {
-  const auto known = below_.find(indices);
-  if (known == below_.end()) return;
   if (rows == Dim("seq") && graph.size(rows) == 1) return;  // built to look at, not to run
-  require(known->second <= graph.size(rows), name, [&] {
-    return fmt::format("{} has indices below {}, and there are {} = {} rows",
-                       graph.value(indices).name, known->second, rows.name(), graph.size(rows));
-  });
+  if (indices == positions) {
+    require(
+        graph.size(rows) >= graph.size("seq"), name,
+        [&] {
+          return fmt::format("{} = {} rows, and the indices go up to sequence = {}", rows.name(),
+                             graph.size(rows), graph.size("seq"));
+        },
+        "give the weight as many rows");
+    return;
+  }
+  const auto known = below_.find(indices);
+  require(
+      known == below_.end() || known->second <= graph.size(rows), name,
+      [&] {
+        return fmt::format("{} has indices below {}, and there are {} = {} rows",
+                           graph.value(indices).name, known->second, rows.name(), graph.size(rows));
+      },
+      "give the weight or the logits as many rows");
 }
 
 int Builder::gather(const std::string& name, int x, int indices) {
@@ -184,7 +213,7 @@ int Builder::gather(const std::string& name, int x, int indices) {
   check_below(name, indices, from[1]);
   Dims out = to;
   out.insert(out.end(), from.begin() + 2, from.end());
-  Use all = use(x);
+  Use all = real(x, name);
   all.linear = true;
   return append(op(name, mw::gather(), {all, use(indices)}, {from[1]}), {{"", out}})[0];
 }
@@ -197,16 +226,6 @@ int Builder::lookup(const std::string& name, int indices, int weight) {
   require(dims(weight).size() == 2, name,
           [&] { return fmt::format("weight {} is not (rows, width)", text_of(dims(weight))); });
   const Dim rows = dims(weight)[0];
-  const bool of_places = indices == positions;
-  const Dim needed = of_places ? Dim("seq") : Dim("vocab");
-  const bool known = of_places || indices == tokens || indices == labels;
-  require(
-      !known || graph.dims().count(needed) == 0 || graph.size(rows) >= graph.size(needed), name,
-      [&] {
-        return fmt::format("{} = {} rows, and the indices go up to {} = {}", rows.name(),
-                           graph.size(rows), of_places ? "sequence" : "vocab", graph.size(needed));
-      },
-      "give the weight as many rows");
   check_below(name, indices, rows);
   Dims out = dims(indices);
   out.push_back(dims(weight).back());
@@ -222,7 +241,7 @@ int Builder::linear(const std::string& name, int x, int weight, int bias) {
   Dims out = shared(in, w, false);
   const Dims made_dims = shared(w, in, false);
   out.insert(out.end(), made_dims.begin(), made_dims.end());
-  std::vector<Use> inputs{use(x), use(weight)};
+  std::vector<Use> inputs{real(x, name), real(weight, name)};
   if (bias >= 0) {
     inputs.push_back(use(bias));
     inputs.back().additive = true;
@@ -261,7 +280,8 @@ int Builder::rms_norm(const std::string& name, int x, HfName hf, double eps, dou
   const Init::Kind init = plus == 0 ? Init::Kind::ones : Init::Kind::zeros;
   int weight = parameter(name + ".weight", {width}, {init, 0}, std::move(hf));
   if (plus != 0) weight = map(name + ".scale", fmt::format("a + {}", plus), {weight});
-  return append(op(name, mw::rms_norm(eps), {use(x), use(weight)}, {width}), {{"", dims(x)}})[0];
+  return append(op(name, mw::rms_norm(eps), {real(x, name), use(weight)}, {width}),
+                {{"", dims(x)}})[0];
 }
 
 int Builder::layer_norm(const std::string& name, int x, const std::string& hf, double eps) {
@@ -269,14 +289,15 @@ int Builder::layer_norm(const std::string& name, int x, const std::string& hf, d
   const auto theirs = [&](const char* which) { return HfName{hf.empty() ? "" : hf + which}; };
   const int weight = parameter(name + ".weight", {width}, {Init::Kind::ones, 0}, theirs(".weight"));
   const int bias = parameter(name + ".bias", {width}, {Init::Kind::zeros, 0}, theirs(".bias"));
-  return append(op(name, mw::layer_norm(eps), {use(x), use(weight), use(bias)}, {width}),
+  return append(op(name, mw::layer_norm(eps), {real(x, name), use(weight), use(bias)}, {width}),
                 {{"", dims(x)}})[0];
 }
 
 int Builder::add_positions(const std::string& name, int x, int weight) {
   const Dims &in = dims(x), &w = dims(weight);
-  require(in.size() == 3 && w.size() == 2 && in[2] == w[1], name, [&] {
-    return fmt::format("x {} and positions {} do not end in the same dim", text_of(in), text_of(w));
+  require(in.size() == 3 && in[1] == Dim("seq") && w.size() == 2 && in[2] == w[1], name, [&] {
+    return fmt::format("x {} is not (batch, seq, hidden), or positions {} not (positions, hidden)",
+                       text_of(in), text_of(w));
   });
   const std::int64_t rows = graph.size(w[0]), sequence = graph.size("seq");
   if (rows < sequence) {
@@ -284,7 +305,7 @@ int Builder::add_positions(const std::string& name, int x, int weight) {
                 fmt::format("{} learned positions are fewer than sequence = {}", rows, sequence),
                 fmt::format("{} = {} or more, or a shorter sequence", w[0].name(), sequence));
   }
-  return append(op(name, mw::add_positions(), {use(x), use(positions), use(weight)}, {w[0]}),
+  return append(op(name, mw::add_positions(), {real(x, name), use(positions), use(weight)}, {w[0]}),
                 {{"", in}})[0];
 }
 
@@ -305,14 +326,14 @@ std::vector<int> Builder::rope_table(const std::string& name, double theta, Dim 
 int Builder::rope(const std::string& name, int x, const std::vector<int>& table, RopePairs pairs) {
   const Dims& in = dims(x);
   const Dim width = dims(table[0]).back();
-  require(in.size() == 3 || in.size() == 4, name,
+  require((in.size() == 3 || in.size() == 4) && in[1] == Dim("seq"), name,
           [&] { return fmt::format("x {} is not (batch, seq, [heads,] head_dim)", text_of(in)); });
   require(graph.size(width) <= graph.size(in.back()), name, [&] {
     return fmt::format("the angles are of {} = {}, more than {} = {}", width.name(),
                        graph.size(width), in.back().name(), graph.size(in.back()));
   });
   return append(
-      op(name, mw::rope(pairs), {use(x), use(table[0]), use(table[1])}, {in.back(), width}),
+      op(name, mw::rope(pairs), {real(x, name), use(table[0]), use(table[1])}, {in.back(), width}),
       {{"", in}})[0];
 }
 
@@ -333,6 +354,7 @@ int Builder::attention(const std::string& name, int q, int k, int v, const Atten
   check_window(graph, limits.window);
   // Keys have a name of their own for the dim along which they lie, as queries may have the same.
   const Dim lie = dk[1], key = keys_of(lie);
+  refuse_batch(name, lie);
   require(dv[1] == lie, name, [&] {
     return fmt::format("k {} and v {} lie along different dims", text_of(dk), text_of(dv));
   });
@@ -344,15 +366,15 @@ int Builder::attention(const std::string& name, int q, int k, int v, const Atten
       },
       "attention to another sequence is not causal: causal = false");
   const auto keys = [&](int value) {
-    Use renamed = use(value);
+    Use renamed = real(value, name);
     std::replace(renamed.dims.begin(), renamed.dims.end(), lie, key);
     return renamed;
   };
   Dims out = dq;
   unfused = unfused || limits.softcap > 0 || !limits.causal || limits.bias || limits.sinks;
-  std::vector<Use> uses{use(q), keys(k), keys(v)};
-  if (limits.bias) uses.push_back(use(more.at(0)));
-  if (limits.sinks) uses.push_back(use(more.at(limits.bias ? 1 : 0)));
+  std::vector<Use> uses{real(q, name), keys(k), keys(v)};
+  if (limits.bias) uses.push_back(real(more.at(0), name));
+  if (limits.sinks) uses.push_back(real(more.at(limits.bias ? 1 : 0), name));
   require(!limits.bias || shared(uses[3].dims, {dq[2], dq[1], key}, false).empty(), name, [&] {
     return fmt::format("bias {} has other dims than {}, {}, {}", text_of(uses[3].dims),
                        dq[2].name(), dq[1].name(), key.name());
@@ -376,17 +398,20 @@ int Builder::distance(const std::string& name, const DistanceBuckets& options) {
 }
 
 int Builder::softmax(const std::string& name, int x, Dim over) {
+  refuse_batch(name, over);
   require(contains(dims(x), over), name,
           [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(over.name())); });
-  return append(op(name, mw::softmax(over), {use(x)}, {over}), {{"", dims(x)}})[0];
+  return append(op(name, mw::softmax(over), {real(x, name)}, {over}), {{"", dims(x)}})[0];
 }
 
 int Builder::largest(const std::string& name, int x, const Dims& over) {
   for (Dim dim : over) {
+    refuse_batch(name, dim);
     require(contains(dims(x), dim), name,
             [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(dim.name())); });
   }
-  return append(op(name, mw::largest(), {use(x)}, over), {{"", shared(dims(x), over, false)}})[0];
+  return append(op(name, mw::largest(), {real(x, name)}, over),
+                {{"", shared(dims(x), over, false)}})[0];
 }
 
 Dim Builder::keys_of(Dim lie) {
@@ -413,7 +438,7 @@ std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Di
   one.back() = first;
   two.back() = second;
   const std::vector<int> both =
-      append(op(name, mw::split(), {use(x)}, {whole, first, second}),
+      append(op(name, mw::split(), {real(x, name)}, {whole, first, second}),
              {{name + "." + first.name(), one}, {name + "." + second.name(), two}});
   return {both[0], both[1]};
 }
@@ -440,7 +465,7 @@ int Builder::swiglu(const std::string& name, int gate, int up, int weights) {
   require(dims(gate) == dims(up), name, [&] {
     return fmt::format("gate {} and up {} differ", text_of(dims(gate)), text_of(dims(up)));
   });
-  std::vector<Use> inputs{use(gate), use(up)};
+  std::vector<Use> inputs{real(gate, name), real(up, name)};
   if (weights >= 0) {
     inputs.push_back(use(weights));
     Dims rows = dims(gate);
@@ -454,14 +479,15 @@ int Builder::swiglu(const std::string& name, int gate, int up, int weights) {
 }
 
 int Builder::gelu(const std::string& name, int x) {
-  return append(op(name, mw::gelu(), {use(x)}), {{"", dims(x)}})[0];
+  return append(op(name, mw::gelu(), {real(x, name)}), {{"", dims(x)}})[0];
 }
 
 int Builder::add(const std::string& name, int stream, int branch) {
   require(dims(stream) == dims(branch), name, [&] {
     return fmt::format("{} and {} differ", text_of(dims(stream)), text_of(dims(branch)));
   });
-  return append(op(name, mw::add(), {use(stream), use(branch)}), {{"", dims(stream)}})[0];
+  return append(op(name, mw::add(), {real(stream, name), real(branch, name)}),
+                {{"", dims(stream)}})[0];
 }
 
 Dims Builder::map_dims(const std::vector<int>& operands) const {
@@ -488,17 +514,13 @@ int Builder::map(const std::string& name, const std::string& f, const std::vecto
   std::vector<Use> uses;
   std::vector<int> values, places;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    require(
-        graph.value(operands[i]).scalar == Scalar::real, name,
-        [&] { return fmt::format("{} are indices, not numbers", graph.value(operands[i]).name); },
-        "indices:lookup(weight) gives rows of a weight");
     const auto found = std::find(values.begin(), values.end(), operands[i]);
     const auto place = static_cast<int>(found - values.begin());
     const bool depends = given.mentions(root, static_cast<int>(i));
     places.push_back(kept.operand(depends ? place : 0));
     if (found != values.end() || !depends) continue;
     values.push_back(operands[i]);
-    uses.push_back(use(operands[i]));
+    uses.push_back(real(operands[i], name));
   }
   require(!values.empty(), name,
           [&] { return fmt::format("{} does not depend on its operands", quote(f)); });
@@ -509,18 +531,13 @@ int Builder::map(const std::string& name, const std::string& f, const std::vecto
 
 int Builder::sum(const std::string& name, int x, const Dims& over) {
   for (Dim dim : over) {
-    require(
-        dim != Dim("batch"), name,
-        [] {
-          return std::string("a sum over batch depends on how a step is cut into microbatches");
-        },
-        "sum over other dims; a loss is summed over the batch");
+    refuse_batch(name, dim);
     require(std::count(over.begin(), over.end(), dim) == 1, name,
             [&] { return fmt::format("{} is given twice", dim.name()); });
     require(contains(dims(x), dim), name,
             [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(dim.name())); });
   }
-  Use all = use(x);
+  Use all = real(x, name);
   all.linear = true;
   return append(op(name, mw::sum(), {all}), {{"", shared(dims(x), over, false)}})[0];
 }
@@ -542,7 +559,7 @@ int Builder::as(const std::string& name, int x, const Dims& to) {
   }
   Dims whole = gone;
   whole.insert(whole.end(), fresh.begin(), fresh.end());
-  Use all = use(x);
+  Use all = real(x, name);
   all.linear = true;
   return append(op(name, mw::permuted(order), {all}, whole), {{"", to}})[0];
 }
@@ -566,7 +583,8 @@ int Builder::concat(const std::string& name, int a, int b, Dim into) {
                        second.name(), size(second), into.name(), size(into));
   });
   out.back() = into;
-  return append(op(name, mw::concat(), {use(a), use(b)}, {first, second, into}), {{"", out}})[0];
+  return append(op(name, mw::concat(), {real(a, name), real(b, name)}, {first, second, into}),
+                {{"", out}})[0];
 }
 
 int Builder::cross_entropy(const std::string& name, int logits, int labels_of_logits,
@@ -585,6 +603,7 @@ int Builder::cross_entropy(const std::string& name, int logits, int labels_of_lo
                            text_of(rows));
       },
       "logits:cross_entropy(m.labels)");
+  check_below(name, labels_of_logits, dims(logits).back());
   Op max = op(name + ".max", ce_max(), {use(logits)});
   max.contraction = Reduction::max;
   const int largest = append(std::move(max), {{"", rows, Scalar::real, false}})[0];
@@ -618,6 +637,8 @@ int Builder::shift(const std::string& name, int labels_of_tokens, std::int64_t b
     return fmt::format("labels {} tokens further on, in sequences of {}", total, graph.size("seq"));
   });
   shifted_[made] = total;
+  if (const auto below = below_.find(labels_of_tokens); below != below_.end())
+    below_[made] = below->second;
   return made;
 }
 

@@ -200,7 +200,7 @@ class Composed final : public Model, public ModelInputs {
       if (!name.empty() && name[0] == '$') continue;
       dims_[name] = read_dim(key, given);
       dims_[name].from = of_kind_ ? name : key;
-      if (given.is_object()) dims_[name].from = given.value("$from", dims_[name].from);
+      if (of_kind_ && given.is_object()) dims_[name].from = given.value("$from", name);
     }
     for (const char* needed : {"hidden", "vocab"}) {
       // A graph of inputs alone has no vocabulary.
@@ -290,6 +290,7 @@ class Composed final : public Model, public ModelInputs {
           refuse("model.dims", key, "", fmt::format("the model has no dim {}", quote(text)),
                  did_you_mean(text, names()));
         }
+        if (contains(input.dims, Dim(text))) bad_input(key, given);
         input.dims.emplace_back(text);
       }
       if (input.dims.empty() || input.dims.front() != Dim("batch")) bad_input(key, given);
@@ -318,8 +319,9 @@ class Composed final : public Model, public ModelInputs {
 
   [[noreturn]] static void bad_input(const std::string& key, const Json& given) {
     refuse("option.value", key, "",
-           fmt::format("got {}; an input has the dim batch, and then seq or dims of the model",
-                       lua_text(given)),
+           fmt::format(
+               "got {}; an input has the dim batch, and then seq or dims of the model, each once",
+               lua_text(given)),
            "image = { \"batch\", \"patches\", \"channels\" }");
   }
 

@@ -4,7 +4,9 @@
 // of them is asked for.
 #include <fmt/format.h>
 
+#include <exception>
 #include <lua.hpp>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -65,10 +67,12 @@ class ModelFiles {
     kinds_ = luaL_ref(lua_, LUA_REGISTRYINDEX);
   }
 
+  // Throws what a function of this class threw while Lua ran, or else what Lua says.
   [[noreturn]] void fail() {
-    const std::string said = lua_tostring(lua_, -1);
+    const char* text = lua_tostring(lua_, -1);
+    const std::string said = text == nullptr ? "" : text;
     lua_pop(lua_, 1);
-    if (const auto error = std::exchange(error_, std::nullopt)) throw Error(*error);
+    if (const auto thrown = std::exchange(thrown_, nullptr)) std::rethrow_exception(thrown);
     throw Error(
         Stage::environment, "kit.templates", "",
         fmt::format("cannot read the models of {}: {}", (share_folder() / "lua").string(), said),
@@ -83,16 +87,17 @@ class ModelFiles {
     return 1;
   }
 
-  // Keeps an Error that a function throws, and ends the call of Lua.
+  // Keeps what a function throws, and ends the call of Lua, which unwinds by an exception of its
+  // own.
   template <Function function>
   static int guarded(lua_State* lua) {
     ModelFiles& files = **static_cast<ModelFiles**>(lua_getextraspace(lua));
     try {
       return function(files, lua);
-    } catch (const Error& error) {
-      files.error_ = error;
+    } catch (const std::exception&) {
+      files.thrown_ = std::current_exception();
     }
-    return luaL_error(lua, "%s", files.error_->what());
+    return luaL_error(lua, "see thrown_");
   }
 
   static int op(ModelFiles& files, lua_State* lua) {
@@ -111,7 +116,7 @@ class ModelFiles {
   int kinds_ = LUA_NOREF;  // what kinds.lua returned
   std::recursive_mutex mutex_;
   std::shared_ptr<const ScriptReach> reach_;
-  std::optional<Error> error_;
+  std::exception_ptr thrown_;
 };
 
 // An option as a file declares it: { name = "layers", type = "integer", doc = …, range = … }.
@@ -238,9 +243,11 @@ class LuaOp final : public BlockOp {
 
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    const std::string last = b.dims(inputs[0]).back().name();
-    const Json record =
-        ModelFiles::get().call("made", kind, {values_.json(), last}, values_.reach());
+    if (b.dims(inputs[0]).empty()) {
+      throw Error(Stage::options, "model.dims", "", fmt::format("{}: x has no dims", name),
+                  "x:" + std::string(kind) + "() of a value (batch, seq, hidden)");
+    }
+    const Json record = record_of(b.dims(inputs[0]).back().name());
     std::vector<std::vector<int>> made{inputs};
     const auto value = [&](const Json& ref) {
       return made.at(ref.at(0)).at(ref.at(1).get<std::size_t>() - 1);
@@ -249,14 +256,25 @@ class LuaOp final : public BlockOp {
       std::vector<int> from;
       for (const Json& ref : one.at("inputs")) from.push_back(value(ref));
       const std::string local = one.contains("name") ? "." + one.at("name").get<std::string>() : "";
-      made.push_back(make_block_op(one.at("op"), one.at("options"), values_.reach())
+      made.push_back(make_block_op(one.at("op"), one.value("options", Json()), values_.reach())
                          ->append(b, name + local, from));
     }
     return {value(record.at("result"))};
   }
 
  private:
+  // What the file records for an input whose last dim is `last`: once, as layers repeat.
+  Json record_of(const std::string& last) const {
+    const std::lock_guard lock(mutex_);
+    Json& known = records_[last];
+    if (known.is_null())
+      known = ModelFiles::get().call("made", kind, {values_.json(), last}, values_.reach());
+    return known;
+  }
+
   const Values values_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, Json> records_;
 };
 
 constexpr char attention_op[] = "attention", mlp_op[] = "mlp", experts_op[] = "experts";

@@ -165,21 +165,6 @@ class ScanOp final : public BlockOp {
   ScanOptions options_;
 };
 
-// The dims that an option names by a text or a list of texts.
-Dims dims_among(const Values& values, const char* key) {
-  const Json& given = values.at(key);
-  Dims dims;
-  for (const Json& one : given.is_array() ? given : Json::array({given})) {
-    if (!one.is_string())
-      throw Error(Stage::options, "option.type", key,
-                  fmt::format("{} must be the name of a dim, or a list of names; got {}", key,
-                              describe(given)),
-                  fmt::format("{0} = \"inner\", {0} = {{ \"heads\", \"head_dim\" }}", key));
-    dims.emplace_back(one.get<std::string>());
-  }
-  return dims;
-}
-
 class ReshapeOp final : public BlockOp {
  public:
   static Options options() {
@@ -189,17 +174,21 @@ class ReshapeOp final : public BlockOp {
         .any("from", "which these are; left out: the last one")
         .optional();
   }
-  explicit ReshapeOp(const Values& values) : to_(dims_among(values, "to")) {
-    if (values.has("from")) from_ = dims_among(values, "from");
+  explicit ReshapeOp(const Values& values) : to_(dims_of(values, "to")) {
+    if (values.has("from")) from_ = dims_of(values, "from");
   }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
     Dims out = b.dims(inputs[0]), from = from_;
     if (from.empty() && !out.empty()) from = {out.back()};
     check(b, name, out, from);
+    for (Dim dim : {Dim("batch"), Dim("seq")}) {
+      if (contains(from, dim) || contains(to_, dim))
+        refuse_dims(name, fmt::format("{} stays as it is", dim.name()), "take another dim");
+    }
     out.resize(out.size() - from.size());
     out.insert(out.end(), to_.begin(), to_.end());
-    Use all = b.use(inputs[0]);
+    Use all = b.real(inputs[0], name);
     all.linear = true;
     Op op = b.op(
         name,

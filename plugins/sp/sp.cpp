@@ -235,13 +235,14 @@ class SequenceParallel : public mw::Strategy {
   // Unfused attention's softmax is over all keys of a query, and a ring never has them at once.
   bool can_ring(mw::Draft& draft) const {
     const auto& ops = draft.graph().ops();
-    const bool unfused = std::any_of(
-        ops.begin(), ops.end(), [](const mw::Op& op) { return op.kind() == "unfused_attention"; });
+    const bool unfused = std::any_of(ops.begin(), ops.end(), [](const mw::Op& op) {
+      return op.kind() == "unfused_attention" && op.has("keys");
+    });
     if (!unfused) return true;
     draft.refuse("option.conflict", "form",
                  fmt::format("sp({}): form = \"ring\" brings keys one part after the other, and "
-                             "attention that is unfused (by attention = \"unfused\", softcap or "
-                             "causal = false) needs all keys of a query at once",
+                             "attention that is unfused (by attention = \"unfused\", softcap, "
+                             "biased, sinks or causal = false) needs all keys of a query at once",
                              ways_),
                  "take form = \"allgather\" or \"ulysses\", or the model's attention = "
                  "\"flash\"");

@@ -76,6 +76,11 @@ end
         cases = [
             ('plan { image = { "batch", "patchs" } }', 2, "model.dims model.inputs.image"),
             ('plan { image = { "patches", "batch" } }', 2, "option.value model.inputs.image"),
+            ('plan { image = { "batch", "batch" } }', 2, "option.value model.inputs.image"),
+            ('mw.plan { model = mw.model { dims = { hidden = 16, classes = 4 }, inputs = { i = { "batch", "hidden" }, c = { "batch", below = 5 } }, '
+             'graph = function(m) local x = m.i for _ in m:layers(1) do x = x:rms_norm() end return x:linear "classes":cross_entropy(m.c) end }, '
+             'data = mw.synthetic { sequence = 8 }, batch = 2, steps = 1, optimizer = mw.sgd { lr = 1 } }', 2, "model.dims model.graph"),
+            ('plan({ i = { "batch", "patches", "hidden" } }, function(m, x) return x + m.i:rope():mean "patches" end)', 2, "model.dims model.graph"),
             ('plan { image = 3 }', 2, "option.value model.inputs.image"),
             ('plan(5)', 2, "option.type model.inputs"),
             ('plan { tokens = { "batch", "seq" } }', 2, "model.twice model.inputs.tokens"),

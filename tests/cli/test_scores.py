@@ -80,6 +80,12 @@ class Scores(ProgramCase):
             (plan % "q:attend(k, v, m.tokens:distance(), { biased = true })", 2, "model.dims model.graph"),
             (plan % "q:attend(k, v, m.positions:distance { 64 }:lookup(m:weight { 'b', 'ffn', 'heads' }), { biased = true })", 2,
              "model.dims model.graph"),
+            (plan % "q:attend(k, v, m.positions:distance(8):as { 'seq', 'keys' }, { biased = true })", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v:max 'batch')", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v:softmax 'batch')", 2, "model.dims model.graph"),
+            (plan % "q:as { 'seq', 'batch', 'heads', 'head_dim' }:attend(k:as { 'seq', 'batch', 'heads', 'head_dim' }, v:as { 'seq', 'batch', 'heads', 'head_dim' }):as { 'batch', 'seq', 'heads', 'head_dim' }", 2,
+             "model.dims model.graph"),
+            (plan % "q:attend(k, v):reshape { { 'ffn', 'head_dim' }, from = { 'batch', 'seq', 'heads', 'head_dim' } }", 2, "model.dims model.graph"),
             (plan % "q:attend(k, v:softmax 'hiden')", 2, "model.dims model.graph"),
             (plan % "q:attend(k, v) + v:max 'hidden'", 2, "model.dims model.graph"),
         ]

@@ -27,6 +27,13 @@ Json llama_options() {
   return {{"layers", 2},   {"hidden", 48}, {"heads", 12},
           {"kv_heads", 4}, {"ffn", 40},    {"vocab", 50}};
 }
+// Of the kinds that have all sizes of a published model.
+Json small_options(std::int64_t window) {
+  Json options = llama_options();
+  options.update({{"head_dim", 4}, {"kv_heads", 6}});
+  if (window > 0) options["window"] = window;
+  return options;
+}
 Json latent_options() {
   Json options = llama_options();
   options.erase("kv_heads");
@@ -67,8 +74,12 @@ TEST_CASE("Every op of every model holds its lemmas, however it is cut") {
                                                          {"moe", latent_options()},
                                                          {"gpt", gpt_options()},
                                                          {"moe", moe_options("softmax", 0, 0.001)},
-                                                         {"moe", moe_options("sigmoid", 1.25, 0)}};
-  const auto& [kind, options] = models[GENERATE(0, 1, 2, 3, 4)];
+                                                         {"moe", moe_options("sigmoid", 1.25, 0)},
+                                                         {"gemma2", small_options(5)},
+                                                         {"gemma3", small_options(5)},
+                                                         {"qwen3", small_options(0)},
+                                                         {"olmo2", small_options(0)}};
+  const auto& [kind, options] = models[GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8)];
   const Graph graph = graph_of(kind, options);
   const std::vector<Lemma> lemmas = every_lemma(graph);
   INFO(kind << " " << options.dump() << ": " << lemmas.size() << " lemmas");

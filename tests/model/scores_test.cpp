@@ -54,6 +54,37 @@ TEST_CASE("attention with a bias and with sinks", "[kernels]") {
   });
 }
 
+TEST_CASE("the gradient of sinks is not lost in bf16", "[kernels]") {
+  // Of 512 keys a sink has a share of about 1 / 500.
+  const Dims q{"batch", "seq", "heads", "head_dim"}, k{"batch", "keys", "heads", "head_dim"};
+  AttentionLimits limits{0, 0, false};
+  limits.sinks = true;
+  OpCase c(unfused_attention(limits), {q, k, k, {"heads"}}, {q},
+           {{"batch", 1}, {"seq", 64}, {"keys", 512}, {"heads", 4}, {"head_dim", 16}});
+  for (std::size_t i = 0; i < 4; ++i) c.real(i);
+  const auto gradient = [&](at::ScalarType type) {
+    OpCase typed = in_type(c, type);
+    typed.wants = {false, false, false, true};
+    const Tensors given{at::ones(typed.shape(typed.op.output_dims[0]), type)};
+    return lemmas::run(typed, given, Into::fresh).inputs[3].to(at::kDouble);
+  };
+  const at::Tensor exact = gradient(at::kDouble), half = gradient(at::kBFloat16);
+  CHECK((half - exact).norm().item<double>() < 0.1 * exact.norm().item<double>());
+}
+
+TEST_CASE("rows by their numbers", "[kernels]") {
+  OpCase c(gather(), {{"batch", "from", "hidden"}, {"batch", "to"}}, {{"batch", "to", "hidden"}},
+           {{"batch", 3}, {"from", 5}, {"to", 7}, {"hidden", 4}});
+  c.real(0);
+  c.index(1, 5);
+  const auto plain = [](const Tensors& in) {
+    return Tensors{in[0].gather(1, in[1].unsqueeze(-1).expand({-1, -1, 4}))};
+  };
+  check_op(c, plain);
+  check_memory(c, at::kFloat);
+  check_memory(c, at::kBFloat16);
+}
+
 TEST_CASE("a softmax over any dim, and the largest over dims", "[kernels]") {
   const std::map<std::string, std::int64_t> sizes{
       {"batch", 3}, {"seq", 5}, {"rows", 4}, {"hidden", 6}};

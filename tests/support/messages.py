@@ -188,7 +188,7 @@ MESSAGES = {
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
     "model.dims": [r"model\.inputs\.\w+: the model has no dim \"\w+\" \[.*",
-                   r"model\.graph: \w+: layers\.\d+\.\w+: (\w+ has indices below \d+, and there are|a query of q .* has no place among).*",
+                   r"model\.graph: \w+: ([\w.]+: )?(\w+ has indices below \d+, and there are|a query of q .* has no place among|what it makes along batch depends).*",
                    r"model\.graph: \w+: its labels \w+ \(.*\) are not indices \(.*\) \[.*", r"model\.dims\.\w+: \w+ is to be like itself \[name the dim .*",
                    r"model\.graph: it returns a value of the dims \(.*\), and a loss is one number \[return .*",
                    r"model\.(block|graph): (\w+: )?layers\.\d+\.\w+(\.weight)?: .*",

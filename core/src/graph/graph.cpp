@@ -235,10 +235,16 @@ void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
     const auto known = std::find(data_values.begin(), data_values.end(), value.name);
     const bool positions = value.name == "positions";
     const bool declared = std::any_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
-      return input.name == value.name && (input.below > 0) == (value.scalar == Scalar::index);
+      if (input.name != value.name || (input.below > 0) != (value.scalar == Scalar::index))
+        return false;
+      std::vector<std::int64_t> shape;
+      for (std::size_t d = 1; d < value.dims.size(); ++d)
+        shape.push_back(graph.size(value.dims[d]));
+      return shape == input.shape;
     });
     const bool fits = known == data_values.end()
-                          ? declared && !value.dims.empty() && value.dims.front() == batch
+                          ? declared && !value.dims.empty() && value.dims.front() == batch &&
+                                std::count(value.dims.begin(), value.dims.end(), batch) == 1
                           : value.scalar == Scalar::index &&
                                 value.dims == (positions ? Dims{seq} : Dims{batch, seq});
     if (fits) continue;

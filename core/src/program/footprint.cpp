@@ -235,6 +235,7 @@ void CodeFootprint::load() {
       const Holder rows = scratch_holder(static_cast<int>(2 * i_.outputs.size()) + slot);
       make(rows, cut.bytes_read(), Category::buffers);
       cut.copies ? fresh(slot, Category::buffers) : share(slot, rows, 0);
+      if (cut.copies) release(rows);
       continue;
     }
     const DataCut cut = rank_.data_cut(slot);

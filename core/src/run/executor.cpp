@@ -378,7 +378,7 @@ at::Tensor Executor::load_input(const Loaded& one, const Microbatch& m) const {
     for (DataInput& declared : model->inputs(graph_.size("seq")))
       if (declared.name == slot.name) input = std::move(declared);
   }
-  if (input.name.empty())  // check_data_values refuses the plan
+  if (input.name.empty())  // a plan's check knows the model, and not the source of a C++ caller
     throw std::logic_error("no run has the data value \"" + slot.name + "\"");
   std::vector<std::int64_t> shape = cut.shape;
   shape.insert(shape.begin(), cut.rows.size);

@@ -232,7 +232,10 @@ class GuardedSource final : public TokenSource, public InputSource {
         speaker_, {Stage::run, "data.token", "",
                    fmt::format("sample {}: {} {} is {}, and the ids of this data are 0 to {}", k,
                                what, t, ids[t], below - 1),
-                   "mend the source: sample() writes ids below vocab() (meshwright/data.h)"}));
+                   below == vocab_ ? "mend the source: sample() writes ids below vocab() "
+                                     "(meshwright/data.h)"
+                                   : "mend the source: indices() writes numbers below what the "
+                                     "model declares (meshwright/inputs.h)"}));
   }
 
   const std::shared_ptr<const TokenSource> inner_;

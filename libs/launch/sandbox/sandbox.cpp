@@ -47,17 +47,28 @@ Error no_sandbox(const std::string& why) {
 
 // --- What is in the sandbox ---
 
+// Whether the path is one of these, or below one.
+bool is_below(const fs::path& path, const std::set<fs::path>& folders) {
+  return std::any_of(folders.begin(), folders.end(), [&](const fs::path& folder) {
+    return (path / "").string().starts_with((folder / "").string());
+  });
+}
+
 // Files that the C library and libtorch open by themselves, and that no script may name.
 Paths files_of_system() {
   Paths paths = {"/usr/lib", "/usr/lib64",       "/usr/local/lib",      "/lib",          "/lib64",
                  "/sys",     "/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"};
   paths.push_back(program_path());
-  // The loaded libraries may load others from their folders later.
+  // The loaded libraries may load others from their folders later; a home folder has other files
+  // too.
+  const char* home = std::getenv("HOME");
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     const std::size_t at = line.find('/');
-    if (at != std::string::npos && line.find(".so") != std::string::npos)
-      paths.push_back(fs::path(line.substr(at)).parent_path());
+    if (at == std::string::npos || line.find(".so") == std::string::npos) continue;
+    const fs::path file = line.substr(at), folder = file.parent_path();
+    const bool of_home = home != nullptr && is_below(home, {folder});
+    paths.push_back(of_home ? file : folder);
   }
   return paths;
 }
@@ -76,13 +87,6 @@ Paths readable(const Sandbox& sandbox) {
   for (const Paths* more : {&sandbox.read, &sandbox.plugins})
     paths.insert(paths.end(), more->begin(), more->end());
   return paths;
-}
-
-// Whether the path is one of these, or below one.
-bool is_below(const fs::path& path, const std::set<fs::path>& folders) {
-  return std::any_of(folders.begin(), folders.end(), [&](const fs::path& folder) {
-    return (path / "").string().starts_with((folder / "").string());
-  });
 }
 
 // What bubblewrap puts into the sandbox. All else is missing there.
@@ -248,7 +252,9 @@ std::optional<Error> why_no_sandbox() {
   probe.output = "/dev/null";
   try {
     int status = 0;
-    ::waitpid(start(probe), &status, 0);
+    const pid_t child = start(probe);
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
     if (status == 0) return std::nullopt;
     return no_sandbox("this machine lets bwrap make no user namespaces");
   } catch (const Error& error) {

@@ -199,9 +199,10 @@ at::Tensor WholeOp::draw_index(const Value& value) {
     limit = graph_.size(vocab);
   } else {
     for (const Use& use : op().inputs) {
+      if (graph_.value(use.value).scalar == Scalar::index) continue;
       for (const Dim dim : use.dims) {
         const std::int64_t size = graph_.size(dim);
-        if (!contains(value.dims, dim)) limit = limit == 0 ? size : std::min(limit, size);
+        if (dim != Dim("batch")) limit = limit == 0 ? size : std::min(limit, size);
       }
     }
   }

@@ -52,17 +52,14 @@ local function mixer(m, h, o)
   local decay = step:map(of_heads("A_log", "ones"), { "-a * exp(b)", name = "decay" })
   local y = q:scan(k, v * step, decay, { chunk = o.chunk, name = "scan" }) + v * of_heads("D", "ones")
   y = y * gate:silu()
-  -- An RMSNorm of each group. Heads of one group may be cut: then ranks add up their squares. A
-  -- proof tries the map at means of any sign.
+  -- An RMSNorm of each group, whose heads may be cut if there is one group.
   local number, width, over = "heads", "head_dim", { "heads", "head_dim" }
   if o.groups > 1 then
     number, width, over = "kv_heads", "group_width", "group_width"
     y = y:reshape { { number, width }, from = { "heads", "head_dim" }, name = "groups" }
   end
   local scale = m:weight { "mixer_norm", number, width, init = "ones", hf = theirs "norm.weight" }
-  local squares = y:square():mean { over, name = "squares" }
-  y = y:map(squares, scale, { ("a * rsqrt(abs(b) + %.17g) * c"):format(o.norm_eps), name = "normed" })
-  return y:linear { "hidden", name = "out", hf = theirs "out_proj.weight" }
+  return decoder.norm_over(y, over, scale, o, "normed"):linear { "hidden", name = "out", hf = theirs "out_proj.weight" }
 end
 
 function mamba2.graph(m, o)

@@ -9,12 +9,10 @@ local olmo2 = { options = decoder.options { layers = 32, hidden = 4096, heads = 
 function olmo2.graph(m, o)
   local x, w = decoder.embed(m)
   for _ in m:layers(o.layers) do
-    -- An RMSNorm over heads and head_dim: where heads are cut, the ranks add up their squares.
     local function turned(name, heads)
       local part, norm = decoder.project(x, name, heads), "attention." .. name .. "_norm"
       local scale = m:weight { norm, heads, "head_dim", init = "ones", hf = decoder.hf("self_attn." .. name .. "_norm") }
-      local squares = part:square():mean { { heads, "head_dim" }, name = norm .. ".squares" }
-      return (part * (squares + o.norm_eps):rsqrt() * scale):rope { theta = o.rope_theta }
+      return decoder.norm_over(part, { heads, "head_dim" }, scale, o, norm):rope { theta = o.rope_theta }
     end
     local h = turned("q", "heads"):attend(turned("k", "kv_heads"), decoder.project(x, "v", "kv_heads"),
       { name = "attention", attention = o.attention })

@@ -67,6 +67,7 @@ class Softmax final : public OpType {
   OpTraits traits(const Op& op) const override {
     OpTraits traits = traits_without_reads(op);
     traits.backward_reads_output = {true};
+    traits.gradients_apart = true;
     return traits;
   }
 

@@ -115,7 +115,7 @@ class Gather final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& x = call.inputs[0];
     const at::Tensor rows = x.view({x.size(0), x.size(1), -1});
-    set_outputs(call, {rows.gather(1, index_of(call.inputs[1], rows.size(2)))
+    set_outputs(call, {rows.gather(1, index_of(op, call, rows.size(2)))
                            .view(call.dims.shape(op.output_dims[0]))});
   }
   void backward(const Op& op, OpCall& call) const override {
@@ -124,7 +124,7 @@ class Gather final : public OpType {
     const at::Tensor& given = call.grad_outputs[0];
     const at::Tensor made = at::zeros(shape, given.options());
     const at::Tensor rows = made.view({shape[0], shape[1], -1});
-    rows.scatter_add_(1, index_of(call.inputs[1], rows.size(2)),
+    rows.scatter_add_(1, index_of(op, call, rows.size(2)),
                       given.reshape({shape[0], -1, rows.size(2)}));
     deliver(call, 0, made);
   }
@@ -135,9 +135,13 @@ class Gather final : public OpType {
   }
 
  private:
-  // (batch, to…) as (batch, to, width), the same along width.
-  static at::Tensor index_of(const at::Tensor& indices, std::int64_t width) {
-    return indices.flatten(1).unsqueeze(-1).expand({-1, -1, width});
+  // The indices (batch, to…) as (batch, to, width), the same along width. Indices name places, and
+  // the rows of a permuted seq lie otherwise.
+  static at::Tensor index_of(const Op& op, const OpCall& call, std::int64_t width) {
+    const LocalDim& from = call.dims.at(op.inputs[0].dims[1]);
+    at::Tensor indices = call.inputs[1].flatten(1);
+    if (!from.runs.empty()) indices = places_of(from, indices).argsort().index({indices});
+    return indices.unsqueeze(-1).expand({-1, -1, width});
   }
 };
 

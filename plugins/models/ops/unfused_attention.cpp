@@ -80,6 +80,8 @@ class UnfusedAttention final : public OpType {
     traits.backward_reads_input.resize(op.inputs.size(), false);
     traits.backward_reads_output = {false};
     traits.saved = {{"softmax", {q[0], q[2], q[1], op.inputs[1].dims[1]}}};
+    // In fp32, as a share of a thousandth is lost beside a sum of nearly 1.
+    if (sinks_ > 0) traits.saved.push_back({"share of sinks", {q[0], q[2], q[1]}, 0, true});
     traits.gradient_passes.assign(op.inputs.size(), false);
     return traits;
   }
@@ -90,6 +92,9 @@ class UnfusedAttention final : public OpType {
     const at::Tensor k = spread(call.inputs[1], shape.map), v = spread(call.inputs[2], shape.map);
     set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
     call.saved = {at::empty({shape.batch, shape.heads, shape.queries, shape.keys}, q.options())};
+    if (sinks_ > 0) {
+      call.saved.push_back(at::empty({shape.batch, shape.heads, shape.queries}, wide_options(q)));
+    }
     at::Tensor hidden, bias;
     if (bias_ > 0) bias = as_keys_lie(op, call.dims, by_scores(op, call.inputs[bias_]));
     if (causal_) {
@@ -103,7 +108,9 @@ class UnfusedAttention final : public OpType {
       if (bias_ > 0) scores.add_(bias);
       if (causal_) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
       if (sinks_ > 0) {
-        softmax.copy_(beside_sinks(scores, call.inputs[sinks_]));
+        const at::Tensor all = beside_sinks(scores, call.inputs[sinks_]);
+        softmax.copy_(all.narrow(-1, 0, shape.keys));
+        call.saved[1][i].copy_(all.select(-1, shape.keys));
       } else {
         at::_softmax_out(softmax, scores, -1, false);
       }
@@ -130,7 +137,11 @@ class UnfusedAttention final : public OpType {
       if (dv.defined()) dv[i].copy_(matrices(scaled_product(turned(softmax), dout, 1)));
       if (!dq.tensor.defined() && !dk.defined() && !dbias.defined() && !dsinks.defined()) continue;
       at::Tensor scores = scaled_product(dout, turned(matrices(v[i])), 1);
-      if (dsinks.defined()) add_gradient_of_sinks(dsinks, softmax, scores);
+      // A sink's own gradient is 0: what is left is that of the others, which its share takes away.
+      if (dsinks.defined()) {
+        const at::Tensor given = (softmax * scores).sum(-1, false, dsinks.scalar_type());
+        dsinks.sub_(given.mul_(call.saved[1][i]).sum(-1));
+      }
       scores = at::_softmax_backward_data(scores, softmax, -1, q.scalar_type());
       if (dbias.defined()) add_gradient_of_bias(op, call.dims, dbias, scores);
       if (!dq.tensor.defined() && !dk.defined()) continue;
@@ -177,6 +188,16 @@ class UnfusedAttention final : public OpType {
         (backward ? 2.0 : 1.0) * static_cast<double>(keys.k + keys.v);
     cost.accelerator_workspace =
         backward ? in_backward(shape, keys, element) : in_forward(shape, keys, element);
+    if (sinks_ > 0) {  // scores with a column more and their softmax; backward a product
+      cost.bytes += (backward ? 3.0 : 4.0) * wide_element(element) *
+                    static_cast<double>(shape.batch * shape.scores());
+      *cost.accelerator_workspace += shape.scores() * (element + wide_element(element));
+    }
+    if (bias_ > 0) {  // added, and its gradient summed
+      const std::int64_t bias = dims.count(op.inputs[bias_].dims);
+      cost.bytes += 2.0 * element * static_cast<double>(shape.batch * shape.scores());
+      *cost.accelerator_workspace += bias * (backward ? wide_element(element) : element);
+    }
     return cost;
   }
 
@@ -252,7 +273,8 @@ class UnfusedAttention final : public OpType {
     std::vector<std::int64_t> summed;
     for (std::int64_t d = 0; d < 3; ++d)
       if (view.size(d) == 1 && dscores.size(d) != 1) summed.push_back(d);
-    const at::Tensor made = summed.empty() ? dscores : dscores.sum(summed, /*keepdim=*/true);
+    const at::Tensor made =
+        summed.empty() ? dscores : dscores.sum(summed, /*keepdim=*/true, dbias.scalar_type());
     const LocalDim& keys = dims.at(op.inputs[1].dims[1]);
     if (keys.runs.empty() || view.size(2) == 1) {
       view.add_(made);
@@ -261,17 +283,11 @@ class UnfusedAttention final : public OpType {
     }
   }
 
-  // The softmax of scores (heads, queries, keys) with one more score in each row, that of the
-  // head's sink, whose share is dropped.
+  // The softmax (heads, queries, keys + 1) of scores, in fp32 at least, with one more score in each
+  // row, that of the head's sink.
   static at::Tensor beside_sinks(const at::Tensor& scores, const at::Tensor& sinks) {
     const at::Tensor column = sinks.view({-1, 1, 1}).expand({-1, scores.size(1), 1});
-    return at::softmax(at::cat({scores, column}, -1), -1).narrow(-1, 0, scores.size(-1));
-  }
-  // A sink's share is what the others leave of 1, and its own gradient is 0.
-  static void add_gradient_of_sinks(at::Tensor& dsinks, const at::Tensor& softmax,
-                                    const at::Tensor& given) {
-    const at::Tensor share = softmax.sum(-1).neg_().add_(1);
-    dsinks.sub_(share.mul_((softmax * given).sum(-1)).sum(-1));
+    return at::softmax(at::cat({scores, column}, -1), -1, wide(scores));
   }
 
   const std::int64_t window_;

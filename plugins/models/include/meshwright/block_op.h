@@ -32,6 +32,9 @@ class BlockOp : public Registered {
                                   const std::vector<int>& inputs) const = 0;
 };
 
+// The dims that the option `key` names by a text or a list of texts; empty if it is left out.
+Dims dims_of(const Values& values, const char* key);
+
 // Makes the op that a call names, of the options of the call. `key`: of errors. Throws Error
 // (options).
 std::shared_ptr<const BlockOp> make_block_op(const std::string& name, const Json& options,

@@ -1,5 +1,4 @@
-// Builds a model's graph op by op: the parts that decoders have, and ops of an author's own. The
-// built-in models are written with it.
+// Builds a model's graph op by op: the parts that decoders have, and ops of an author's own.
 //
 // A model of one's own, in whole:
 //
@@ -102,6 +101,8 @@ class Builder {
         Dims whole = {}) const;
   // Makes the value an input of an op, under its own dims.
   Use use(int value) const { return {value, dims(value), false}; }
+  // The same for a value that must be numbers: indices are refused. `name`: the op's.
+  Use real(int value, const std::string& name) const;
   std::vector<int> append(Op op, const std::vector<Graph::Output>& outputs);
 
   // The tokens' rows (batch, seq, hidden) of `weight` (vocab, hidden).
