@@ -750,7 +750,7 @@ function mw.search(experiment) end
 ---@field concat fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.concat|string): meshwright.Value, meshwright.Value? a (…, first), b (…, second) -> (…, into): one after the other
 ---@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values
 ---@field conv fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.conv|string): meshwright.Value, meshwright.Value? x (batch, seq, channels…) -> the same: a causal convolution of each channel along seq
----@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq) -> (): the loss of a token, summed and divided by the tokens of a step
+---@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq), or other dims in place of seq -> (): the loss of a label, summed and divided by the labels of a step
 ---@field distance fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.distance|string): meshwright.Value, meshwright.Value? positions (seq) -> (seq, keys): how far a key lies before a query, for a bias of attention
 ---@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
 ---@field expert_linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.expert_linear|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a weight of each expert (experts, to, from)
@@ -792,12 +792,12 @@ function mw.search(experiment) end
 ---@field layers? integer transformer layers (default 26) (1 .. 4096)
 ---@field hidden? integer width of the residual stream (default 2304) (1 .. 2147483647)
 ---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 8) (1 .. 65536)
----@field kv_heads? integer key and value heads; must divide heads, which they default to (default 4) (1 .. 65536)
----@field head_dim? integer width of a head; 0 or left out: hidden / heads (default 256) (0 .. 2147483647)
+---@field kv_heads? integer key and value heads; must divide heads (default 4) (1 .. 65536)
+---@field head_dim? integer width of a head (default 256) (1 .. 2147483647)
 ---@field ffn? integer width of the feed-forward part (default 9216) (1 .. 2147483647)
 ---@field vocab? integer size of the vocabulary (default 256000) (1 .. 2147483647)
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
----@field window? integer tokens that a query sees, itself and those before it; left out: all (default 4096) (1 .. 2147483647)
+---@field window? integer tokens that a query sees, itself and those before it (default 4096) (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
 ---@field query_pre_attn_scalar? integer scores are divided by its square root (default 256) (1 .. 2147483647)
 ---@field score_cap? number scores s become score_cap * tanh(s / score_cap) (default 50) (1e-09 .. 1000000000)
@@ -812,12 +812,12 @@ function mw.gemma2(options) end
 ---@field layers? integer transformer layers (default 26) (1 .. 4096)
 ---@field hidden? integer width of the residual stream (default 1152) (1 .. 2147483647)
 ---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 4) (1 .. 65536)
----@field kv_heads? integer key and value heads; must divide heads, which they default to (default 1) (1 .. 65536)
----@field head_dim? integer width of a head; 0 or left out: hidden / heads (default 256) (0 .. 2147483647)
+---@field kv_heads? integer key and value heads; must divide heads (default 1) (1 .. 65536)
+---@field head_dim? integer width of a head (default 256) (1 .. 2147483647)
 ---@field ffn? integer width of the feed-forward part (default 6912) (1 .. 2147483647)
 ---@field vocab? integer size of the vocabulary (default 262144) (1 .. 2147483647)
 ---@field rope_theta? number base of the rotary angles (default 1000000) (>= 1)
----@field window? integer tokens that a query sees, itself and those before it; left out: all (default 512) (1 .. 2147483647)
+---@field window? integer tokens that a query sees, itself and those before it (default 512) (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
 ---@field query_pre_attn_scalar? integer scores are divided by its square root (default 256) (1 .. 2147483647)
 ---@field every? integer one layer of so many sees all tokens, the last of them (default 6) (1 .. 2147483647)
@@ -943,7 +943,7 @@ function mw.moe(options) end
 ---@field layers? integer transformer layers (default 32) (1 .. 4096)
 ---@field hidden? integer width of the residual stream (default 4096) (1 .. 2147483647)
 ---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 32) (1 .. 65536)
----@field kv_heads? integer key and value heads; must divide heads, which they default to (default 32) (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads (default 32) (1 .. 65536)
 ---@field head_dim? integer width of a head; 0 or left out: hidden / heads (0 .. 2147483647)
 ---@field ffn? integer width of the feed-forward part (default 11008) (1 .. 2147483647)
 ---@field vocab? integer size of the vocabulary (default 100352) (1 .. 2147483647)
@@ -961,8 +961,8 @@ function mw.olmo2(options) end
 ---@field layers? integer transformer layers (default 28) (1 .. 4096)
 ---@field hidden? integer width of the residual stream (default 1024) (1 .. 2147483647)
 ---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 16) (1 .. 65536)
----@field kv_heads? integer key and value heads; must divide heads, which they default to (default 8) (1 .. 65536)
----@field head_dim? integer width of a head; 0 or left out: hidden / heads (default 128) (0 .. 2147483647)
+---@field kv_heads? integer key and value heads; must divide heads (default 8) (1 .. 65536)
+---@field head_dim? integer width of a head (default 128) (1 .. 2147483647)
 ---@field ffn? integer width of the feed-forward part (default 3072) (1 .. 2147483647)
 ---@field vocab? integer size of the vocabulary (default 151936) (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default true)

@@ -59,9 +59,9 @@ local function compare(title, experiment, stages, rows)
   print()
 end
 
--- The schedules that are compared. `plain`, `chunked` and `folded` are the layers of each stage where
--- it has one chunk, of each virtual stage where it has two, and of each where these make a V; `more`
--- are rows of one plan alone.
+-- The schedules that are compared. `plain`, `chunked` and `folded` are the layers of each stage
+-- where it has one chunk, of each virtual stage where it has two, and of each where these make a V;
+-- `more` are rows of one plan alone.
 local function rows(plain, chunked, folded, more)
   local v, apart, pairs = { kind = "dualpipev" }, { kind = "dualpipev", pair = false }, { kind = "interleaved", pair = true }
   local all = {

@@ -26,15 +26,19 @@ Json run_logits(const RunRequest& asked, const RunSetup& setup, const std::strin
                 "precision = \"fp32\" where the model overflows; else verify says which op differs "
                 "from one rank");
   }
-  write_safetensors(file,
-                    {{"tokens", found.tokens}, {"labels", found.labels}, {"logits", found.logits}},
-                    {{"hash", asked.hash}, {"plan", plan.mix()}});
+  std::vector<std::pair<std::string, at::Tensor>> tensors{
+      {"tokens", found.tokens}, {"labels", found.labels}, {"logits", found.logits}};
+  tensors.insert(tensors.end(), found.inputs.begin(), found.inputs.end());
+  write_safetensors(file, tensors, {{"hash", asked.hash}, {"plan", plan.mix()}});
   result["loss"] = found.loss;
   result["file"] = file;
   result["shape"] = found.logits.sizes().vec();
-  result["text"] = fmt::format("{}: logits of {} sequences of {} tokens, {} ids, loss {:.6f}: {}\n",
-                               plan.mix(), found.logits.size(0), found.logits.size(1),
-                               found.logits.size(2), found.loss, file);
+  const bool of_tokens = found.logits.sizes().slice(0, 2) == found.tokens.sizes();
+  const std::string what = of_tokens ? fmt::format("{} sequences of {} tokens",
+                                                   found.tokens.size(0), found.tokens.size(1))
+                                     : fmt::format("{} samples", found.logits.size(0));
+  result["text"] = fmt::format("{}: logits of {}, {} ids, loss {:.6f}: {}\n", plan.mix(), what,
+                               found.logits.size(-1), found.loss, file);
   return result;
 }
 

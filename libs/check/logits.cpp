@@ -10,6 +10,7 @@
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/scalar_type.h"
+#include "meshwright/inputs.h"
 
 namespace mw {
 namespace {
@@ -67,11 +68,33 @@ class LogitsWatcher final : public Watcher {
   std::map<int, at::Tensor> parts_;
 };
 
+// The inputs that the model declares, of the first samples.
+std::map<std::string, at::Tensor> inputs_of(const Model& model, const TokenSource& data,
+                                            std::int64_t samples, std::int64_t sequence) {
+  std::map<std::string, at::Tensor> all;
+  const auto* declares = dynamic_cast<const ModelInputs*>(&model);
+  const auto* source = dynamic_cast<const InputSource*>(&data);
+  if (declares == nullptr || source == nullptr) return all;
+  for (const DataInput& input : declares->inputs(sequence)) {
+    std::vector<std::int64_t> shape = input.shape;
+    shape.insert(shape.begin(), samples);
+    const at::Tensor rows = at::empty(shape, input.below > 0 ? at::kLong : at::kFloat);
+    for (std::int64_t k = 0; k < samples; ++k) {
+      const at::Tensor row = rows.select(0, k);
+      input.below > 0 ? source->indices(input, k, row.data_ptr<std::int64_t>())
+                      : source->reals(input, k, row.data_ptr<float>());
+    }
+    all.emplace(input.name, rows);
+  }
+  return all;
+}
+
 }  // namespace
 
 Logits logits_of(const RunSetup& experiment) {
   const PlanRequest& request = experiment.plan->request;
-  logits_value(*experiment.plan->graph);
+  const Graph& graph = *experiment.plan->graph;
+  logits_value(graph);
   RunSetup forward = experiment;
   forward.step_plans = nullptr;
   forward.held_out_data = experiment.data;
@@ -92,8 +115,12 @@ Logits logits_of(const RunSetup& experiment) {
     result.tokens = at::empty({request.batch, request.sequence}, at::kLong);
     result.labels = at::empty_like(result.tokens);
     experiment.data->sample_rows(0, result.tokens, result.labels);
-    result.logits = at::empty({request.batch, request.sequence, request.model->vocab()},
-                              at::promote_types(scalar_type(executor.program().dtype), at::kFloat));
+    result.inputs = inputs_of(*request.model, *experiment.data, request.batch, request.sequence);
+    std::vector<std::int64_t> shape;
+    for (const Dim dim : graph.value(logits_value(graph)).dims)
+      shape.push_back(dim == Dim("batch") ? request.batch : graph.size(dim));
+    result.logits =
+        at::empty(shape, at::promote_types(scalar_type(executor.program().dtype), at::kFloat));
     const auto found =
         std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
     if (found == all.end() || found->size() != result.logits.nbytes())

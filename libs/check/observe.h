@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -100,9 +101,12 @@ void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& pla
 
 // The logits of a batch, for comparing a model with another program that computes it.
 struct Logits {
-  at::Tensor tokens;  // int64, (sequences, sequence)
-  at::Tensor labels;  // the token that follows each of `tokens`, same shape
-  at::Tensor logits;  // (sequences, sequence, vocab); fp64 in plans in fp64, else fp32
+  at::Tensor tokens;                         // int64, (sequences, sequence)
+  at::Tensor labels;                         // the token that follows each of `tokens`, same shape
+  std::map<std::string, at::Tensor> inputs;  // that the model declares, (sequences, …)
+  // (sequences, sequence, vocab), or the dims that the first loss's logits have; fp64 in plans in
+  // fp64, else fp32.
+  at::Tensor logits;
   double loss = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <regex>
 #include <stdexcept>
 #include <system_error>
 
@@ -416,7 +417,12 @@ Json read_config(const fs::path& file) {
   check_may_read(file, "weights");
   std::error_code error;
   if (fs::file_size(file, error) > most_config_bytes || error) return {};
-  return read_json(file);
+  Json config = read_json(file);
+  if (!config.is_null()) return config;
+  // Python writes Infinity, which is no JSON; transformers from version 5 on writes it so.
+  static const std::regex infinite(R"(([\[,:]\s*)(-?Infinity)\b)");
+  const std::string text = whole_file(file).value_or("");
+  return json_in(std::regex_replace(text, infinite, R"($1{"__float__": "$2"})"));
 }
 
 const char* name_of(at::ScalarType dtype) {
@@ -514,6 +520,7 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
   if (its_type.empty()) return;  // keys of another type mean other things
   const Json absent_of_type = config.absent.value(its_type, Json::object());
   for (const HfKey& key : config.keys) {
+    if (key.unread) continue;
     const auto differs = [&](const std::string& value, const Json& wanted) {
       if (key.option.empty()) {
         refuse(fmt::format("{}, and mw.{} has {}", value, model, json_text(key.value)),
@@ -561,7 +568,8 @@ Rotary rotary_of(const HfConfig& config) {
 
 std::string hf_config_text(const HfConfig& config, at::ScalarType dtype, const fs::path& earlier) {
   Json text = {{"architectures", {config.architecture}}, {"model_type", config.types.front()}};
-  for (const HfKey& key : config.keys) set(text, key.names.front(), key.value);
+  for (const HfKey& key : config.keys)
+    if (!key.unread) set(text, key.names.front(), key.value);
   text.update(config.more);
   const Json before = earlier.empty() ? Json() : read_config(earlier);
   for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"})

@@ -1,6 +1,6 @@
--- Ops of mw.model that are several others: x:attention { … }, x:mlp { … }, x:experts { … }. Each has
--- options, as meshwright.kinds reads those of models (`positional`: the one that may stand without
--- its name), and
+-- Ops of mw.model that are several others: x:attention { … }, x:mlp { … }, x:experts { … }. Each
+-- has options, as meshwright.kinds reads those of models (`positional`: the one that may stand
+-- without its name), and
 --   made(x, o, last)  what it makes of x, whose last dim is `last`; the names of its ops begin with
 --                     the composite's, and one without a name has that name
 -- The op `route` has options and their check alone.

@@ -47,6 +47,9 @@ function decoder.options(changes)
       one = change
     elseif change ~= nil then
       one.fallback, one.optional, one.usual = change, nil, nil
+      -- What is left out has that value, and nothing follows from other options.
+      one.doc = (one[3]:gsub("; [^;]*left out.*$", ""):gsub(", which they default to", ""))
+      if one[1] == "head_dim" then one.at_least = 1 end
     end
     if change ~= decoder.without then list[#list + 1] = one end
   end
@@ -117,9 +120,8 @@ end
 --- The RMSNorm of x; `theirs`: its name in a checkpoint.
 function decoder.norm(x, o, name, theirs) return x:rms_norm { eps = o.norm_eps, name = name, hf = decoder.hf(theirs) } end
 
---- An RMSNorm over several dims or over one that is cut: `over`, of which `scale` has those that it
---- has a weight for. Where `over` is cut, ranks add up their squares. A proof tries the map at means
---- of any sign.
+--- An RMSNorm over several dims, or over one that is cut: `over`, with the weight `scale`. Where
+--- `over` is cut, ranks add up their squares. A proof tries the map at means of any sign.
 function decoder.norm_over(x, over, scale, o, name)
   local squares = x:square():mean { over, name = name .. ".squares" }
   return x:map(squares, scale, { ("a * rsqrt(abs(b) + %.17g) * c"):format(o.norm_eps), name = name })

@@ -45,6 +45,7 @@ return function(given)
     hf.set(config, hf.key("query_pre_attn_scalar", o.query_pre_attn_scalar, "query_pre_attn_scalar", 256))
     hf.set(config, hf.key("intermediate_size", o.ffn, "ffn"))
     hf.set(config, hf.key("layer_types", kinds))
+    hf.set(config, hf.key("use_bidirectional_attention", false, nil, nil, { hf.null }))
     if given.version == 2 then
       hf.set(config, hf.key("attn_logit_softcapping", o.score_cap, "score_cap", 50.0))
       hf.set(config, hf.key("final_logit_softcapping", o.logit_cap, "logit_cap", 30.0))
@@ -55,6 +56,8 @@ return function(given)
       hf.set(config, hf.key(near, o.local_theta, "local_theta", 10000.0))
       hf.set(config, hf.key("rope_parameters.full_attention.rope_type", "default", nil, "default"), "rope_parameters.rope_type")
       hf.set(config, hf.key("rope_parameters.sliding_attention.rope_type", "default", nil, "default"))
+      -- What files without layer_types say in its place.
+      hf.set(config, hf.key("sliding_window_pattern", o.every, "every"))
       config.more.rope_local_base_freq = o.local_theta
     end
     return config

@@ -33,6 +33,10 @@ local defaults = {
   deepseek_v2 = { num_attention_heads = 32 },
   deepseek_v3 = { num_attention_heads = 128, num_key_value_heads = 128, num_experts_per_tok = 8, n_group = 8,
     topk_group = 4, routed_scaling_factor = 2.5 },
+  gemma2 = { num_attention_heads = 8, num_key_value_heads = 4, head_dim = 256, sliding_window = 4096 },
+  gemma3_text = { num_attention_heads = 8, num_key_value_heads = 4, head_dim = 256, sliding_window = 4096 },
+  qwen3 = { num_attention_heads = 32, num_key_value_heads = 32 },
+  olmo2 = { num_attention_heads = 32 },
   glm4_moe = { num_attention_heads = 96, num_key_value_heads = 8, rms_norm_eps = 1e-5, num_experts_per_tok = 8 },
 }
 
@@ -70,6 +74,11 @@ end
 --- Adds keys to a configuration.
 function hf.add(config, ...)
   for _, key in ipairs { ... } do config.keys[#config.keys + 1] = key end
+end
+
+--- Keys of which any value means the same, given the others.
+function hf.unread(config, ...)
+  for _, name in ipairs { ... } do hf.add(config, { names = { name }, unread = true }) end
 end
 
 --- Puts a key in the place of the configuration's key of that first name, or of the name `instead`;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "meshwright/builder.h"
 #include "meshwright/engine/text.h"
@@ -141,8 +142,30 @@ std::vector<int> Builder::append(Op op, const std::vector<Graph::Output>& output
           "give one of the two a dim of another name");
     }
   }
+  check_rows(op);
   claim_name(op.name, "an op");
   return graph.add(std::move(op), outputs);
+}
+
+// Rows of experts are no tensor of their dims: those of all experts lie one after the other.
+void Builder::check_rows(const Op& op) const {
+  static const std::set<std::string> computes_rows{"map",     "swiglu",        "gelu",    "add",
+                                                   "combine", "expert_linear", "dispatch"};
+  const Dims& sparse = graph.sparse.dims;
+  if (sparse.empty() || (computes_rows.count(op.kind()) > 0 && op.kind() != "map")) return;
+  const bool any = std::any_of(op.inputs.begin(), op.inputs.end(),
+                               [&](const Use& use) { return graph.sparse.has(use.dims); });
+  if (!any) return;
+  require(
+      op.kind() == "map", op.name, [&] { return op.kind() + " does not compute rows of experts"; },
+      "between route and combine stand maps, expert_linear and swiglu");
+  for (const Use& use : op.inputs) {
+    require(
+        graph.sparse.has(use.dims) || shared(use.dims, sparse, true).empty(), op.name,
+        [&] { return fmt::format("{} is no value of the rows of experts", text_of(use.dims)); },
+        "rows and their weights have the dims experts, batch and seq; other values have none of "
+        "them");
+  }
 }
 
 void Builder::claim_name(const std::string& name, const char* what) {
@@ -165,6 +188,14 @@ int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf)
     require(graph.dims().count(dim) > 0, name, [&] {
       return fmt::format("{}: the model has no dim {}", text_of(dims), quote(dim.name()));
     });
+    const bool of_run = dim == Dim("batch") || dim == Dim("seq") || dim == Dim("keys");
+    require(
+        !of_run, name,
+        [&] {
+          return fmt::format("a weight of the dim {} would be of another size in another run",
+                             dim.name());
+        },
+        "weights have the model's dims: hidden, ffn, …");
   }
   claim_name(name, "a parameter");
   if (hf.name.empty()) hf.name = name;

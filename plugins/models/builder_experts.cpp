@@ -1,5 +1,7 @@
 // Adds the parts of models with experts to a graph: router, dispatch, the experts' linears,
 // combine, and the losses that balance them.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -98,6 +100,13 @@ void Builder::balance(const std::string& prefix, int logits, int picks,
 
 Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOptions& options,
                                const ExpertNames& names) {
+  // The rows of a layer's experts are counted once (OpCall::rows).
+  if (routed_layer_ == layer) {
+    throw Error(Stage::options, "model.twice", "",
+                fmt::format("{}: a layer has one router, and this is its second", prefix),
+                "put it into a layer of its own: for _ in m:layers(2) do …");
+  }
+  routed_layer_ = layer;
   const double even = static_cast<double>(tokens_per_step_) * static_cast<double>(options.top) /
                       static_cast<double>(graph.size("experts"));
   const double rate = options.balance == ExpertOptions::Balance::bias ? options.bias_rate : 0;

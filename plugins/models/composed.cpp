@@ -262,7 +262,17 @@ class Composed final : public Model, public ModelInputs {
     return dim;
   }
 
-  [[noreturn]] static void bad_dim(const std::string& key, const Json& given) {
+  [[noreturn]] void bad_dim(const std::string& key, const Json& given) const {
+    const Json& size =
+        given.is_object() && given.contains(unnamed_key) ? given[unnamed_key] : given;
+    if (of_kind_ && whole_number(size)) {
+      const std::string from = given.is_object() ? given.value("$from", "") : "";
+      throw Error(
+          Stage::options, "plan.size", "",
+          fmt::format("{}{} is {}, and a dim is {} at most", key.substr(5),
+                      from.empty() ? "" : " (" + from + ")", *whole_number(size), INT32_MAX),
+          "smaller sizes");
+    }
     refuse(
         "option.type", key, "", fmt::format("got {}", describe(given)),
         "a dim is a whole number from 1 on, or one like another: { 64, like = \"ffn\" }, or one of "
@@ -303,7 +313,7 @@ class Composed final : public Model, public ModelInputs {
         const Json& below = given.at("below");
         const auto whole = whole_number(below);
         if (below.is_string() && dims_.count(below.get<std::string>()) > 0)
-          input.below = dims_.at(below.get<std::string>()).size;
+          input.below = bound(below.get<std::string>());
         else if (whole && *whole > 0)
           input.below = *whole;
         else
@@ -315,6 +325,12 @@ class Composed final : public Model, public ModelInputs {
       }
       inputs_[name] = input;
     }
+  }
+
+  // The size of a dim that an input's indices are below.
+  std::int64_t bound(const std::string& dim) {
+    bounds_.insert(dim);
+    return dims_.at(dim).size;
   }
 
   [[noreturn]] static void bad_input(const std::string& key, const Json& given) {
@@ -726,6 +742,7 @@ class Composed final : public Model, public ModelInputs {
              "leave it out, or use it in the graph");
     }
     for (const std::string& name : declared_) {
+      if (bounds_.count(name) > 0) continue;
       const bool used = std::any_of(graph.ops().begin(), graph.ops().end(),
                                     [&](const Op& op) { return op.has(name); });
       if (used) continue;
@@ -746,6 +763,7 @@ class Composed final : public Model, public ModelInputs {
   std::vector<std::string> declared_;  // the dims that the script gives
   int layers_ = 0;
   std::map<std::string, Input> inputs_;
+  std::set<std::string> bounds_;  // dims that indices of inputs are below
   std::vector<Part> blocks_;
   std::optional<Part> embed_, head_, graph_;
   mutable std::map<std::string, std::shared_ptr<const BlockOp>> made_;  // ops by kind and options

@@ -151,6 +151,7 @@ HfKey read_key(const Json& given) {
   for (const Json& name : given.at("names")) key.names.push_back(name);
   key.value = with_nulls(given.value("value", Json()));
   key.option = given.value("option", "");
+  key.unread = given.value("unread", false);
   key.absent = with_nulls(given.value("absent", Json()));
   const Json alike = given.value("alike", Json::array());
   for (const Json& one : alike) key.alike.push_back(with_nulls(one));

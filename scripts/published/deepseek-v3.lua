@@ -1,20 +1,20 @@
--- DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", sections 2, 3.2 and 4.2): 671.0 B
--- parameters, 37 B of them for a token, and a module of 11.6 B more that predicts a second token, on
--- 2048 H800: PP 16, EP 64, ZeRO-1, no TP. A trillion tokens took 180 thousand GPU hours (section 1),
--- failures apart: 19.9 s for a step of 15,360 sequences.
+-- DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", sections 2, 3.2 and 4.2): 671.0
+-- B parameters, 37 B of them for a token, and a module of 11.6 B more that predicts a second
+-- token, on 2048 H800: PP 16, EP 64, ZeRO-1, no TP. A trillion tokens took 180 thousand GPU
+-- hours (section 1), failures apart: 19.9 s for a step of 15,360 sequences.
 -- `./meshwright plan scripts/published/deepseek-v3.lua`
 -- The module's size is without the embedding and the output projection (1.9 B), which are the
--- model's. Left out: the loss of 1e-4 that keeps each sequence even beside the bias. FP8, moments in
--- bf16 and how many nodes a token is sent to are in the stack's prices alone.
--- DualPipe, which keeps two copies of the parameters, is DualPipeV here, its half; which stage has
--- how many layers is not published. How a pair is interleaved is published as a figure: here by
--- predicted seconds. scripts/pairs.lua has other orders.
--- So it does not fit here: docs/models.md has what of that DeepSeek's trainer does not keep.
+-- model's. Left out: the loss of 1e-4 that keeps each sequence even beside the bias. FP8,
+-- moments in bf16 and how many nodes a token is sent to are in the stack's prices alone.
+-- DualPipe, which keeps two copies of the parameters, is DualPipeV here, its half; which stage
+-- has how many layers is not published. How a pair is interleaved is published as a figure: here
+-- by predicted seconds. scripts/pairs.lua has other orders. So it does not fit here:
+-- docs/models.md has what of that DeepSeek's trainer does not keep.
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
 
--- 32 virtual stages in a V: rank 0 has the first and the last, so the embedding, the module, and the
--- output projection, which both losses use.
+-- 32 virtual stages in a V: rank 0 has the first and the last, so the embedding, the module, and
+-- the output projection, which both losses use.
 local layout = {}
 for k = 1, 32 do layout[k] = (k == 1 or k == 32) and 1 or 2 end
 

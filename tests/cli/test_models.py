@@ -17,7 +17,8 @@ MODELS = {"gemma2": "window = 6, query_pre_attn_scalar = 24, score_cap = 2, logi
           "gemma3": "window = 6, query_pre_attn_scalar = 24, every = 3",
           "qwen3": "",
           "olmo2": ""}
-# Models without attention, which no ring goes through: groups that tp cuts, and one that it leaves whole.
+# Models without attention, which no ring goes through: groups that tp cuts, and one that it leaves
+# whole.
 MAMBA = "layers = 3, hidden = 32, heads = 8, head_dim = 8, state = 16, chunk = 12, vocab = 64"
 DELTA = """
 -- Layers with the gated delta rule, of which every third has attention (Qwen Team 2025, "Qwen3-Next").

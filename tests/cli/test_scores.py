@@ -1,5 +1,5 @@
-"""Ops around scores in models of one's own: biases and sinks of attention, a softmax over a dim, the
-largest. Each equals one rank in each mix, is proved, and holds what is predicted."""
+"""Ops around scores in models of one's own: biases and sinks of attention, a softmax over a dim,
+the largest. Each equals one rank in each mix, is proved, and holds what is predicted."""
 
 import unittest
 
@@ -68,6 +68,37 @@ class Scores(ProgramCase):
                 predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
                 self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.01 * predicted + 4096)
 
+    def test_rows_are_gathered_by_their_places(self):
+        """Also where tokens lie out of their order."""
+        script = SCRIPT + """
+local model = mw.model { name = "places", dims = { hidden = 32, heads = 4, vocab = 64, masked = 5 },
+  inputs = { places = { "batch", "masked", below = 16 }, answers = { "batch", "masked", below = "vocab" } },
+  graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden" }
+    local x = m.tokens:lookup(w)
+    for _ in m:layers(2) do x = x + x:rms_norm():attention() end
+    return x:rms_norm():gather(m.places):linear { w }:cross_entropy(m.answers)
+  end }
+"""
+        mixes = [*MIXES, '{ sp { 2, form = "ring" } }', '{ sp { 2, form = "ring" }, tp(2) }']
+        calls = "".join(f"mw.verify(experiment(model, {mix}))\n" for mix in mixes)
+        self.assertEqual(len(self.verify_all(script + calls)), len(mixes))
+
+    def test_rows_of_experts_are_computed_by_few_ops(self):
+        model = ("mw.model { dims = { hidden = 16, vocab = 32, experts = 3, expert_ffn = 8 }, layers = 1, "
+                 "block = function(x) local rows, places, weights = x:rms_norm():route { 1, name = 'r.router' } "
+                 "local made = %s return x + made:combine(places) end }")
+        plan = f"mw.plan(experiment({model}, {{}}))"
+        body = "rows:expert_linear { 'expert_ffn', name = 'up' }:relu():expert_linear { 'hidden', name = 'down' } * weights"
+        script = SCRIPT + plan % body
+        self.assertEqual(self.only("plan", self.write(script))["kind"], "plan")
+        self.all_refused(
+            SCRIPT,
+            (plan % f"({body}):rms_norm()", 2, "model.dims model.block"),
+            (plan % f"({body}):softmax 'hidden'", 2, "model.dims model.block"),
+            (plan % f"({body}) + weights:sum 'seq'", 2, "model.dims model.block"),
+            (plan % f"({body}) + x:experts(1)", 2, "model.twice model.block"))
+
     def test_what_cannot_be_is_refused(self):
         model = "decoder('bad', {}, nil, function(m, q, k, v) return %s end)"
         plan = f"mw.plan(experiment({model}, {{}}))"
@@ -81,6 +112,8 @@ class Scores(ProgramCase):
             (plan % "q:attend(k, v, m.positions:distance { 64 }:lookup(m:weight { 'b', 'ffn', 'heads' }), { biased = true })", 2,
              "model.dims model.graph"),
             (plan % "q:attend(k, v, m.positions:distance(8):as { 'seq', 'keys' }, { biased = true })", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v):sum 'heads':as { 'batch', 'head_dim', 'seq' }:rms_norm():as { 'batch', 'seq', 'head_dim' }", 2,
+             "model.dims model.graph"),
             (plan % "q:attend(k, v:max 'batch')", 2, "model.dims model.graph"),
             (plan % "q:attend(k, v:softmax 'batch')", 2, "model.dims model.graph"),
             (plan % "q:as { 'seq', 'batch', 'heads', 'head_dim' }:attend(k:as { 'seq', 'batch', 'heads', 'head_dim' }, v:as { 'seq', 'batch', 'heads', 'head_dim' }):as { 'batch', 'seq', 'heads', 'head_dim' }", 2,

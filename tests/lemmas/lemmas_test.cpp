@@ -27,7 +27,7 @@ Json llama_options() {
   return {{"layers", 2},   {"hidden", 48}, {"heads", 12},
           {"kv_heads", 4}, {"ffn", 40},    {"vocab", 50}};
 }
-// Of the kinds that have all sizes of a published model.
+// Sizes for kinds whose options all have those of a published model as defaults.
 Json small_options(std::int64_t window) {
   Json options = llama_options();
   options.update({{"head_dim", 4}, {"kv_heads", 6}});

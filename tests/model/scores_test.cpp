@@ -55,7 +55,7 @@ TEST_CASE("attention with a bias and with sinks", "[kernels]") {
 }
 
 TEST_CASE("the gradient of sinks is not lost in bf16", "[kernels]") {
-  // Of 512 keys a sink has a share of about 1 / 500.
+  // A sink beside 512 keys has a share of about 1 / 500.
   const Dims q{"batch", "seq", "heads", "head_dim"}, k{"batch", "keys", "heads", "head_dim"};
   AttentionLimits limits{0, 0, false};
   limits.sinks = true;

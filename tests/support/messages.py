@@ -199,7 +199,7 @@ MESSAGES = {
                    r"model\.dims\.\w+: \w+ is to be like \w+, and there is no such dim \[.*"],
     "model.odd": [r"model\.qk_rope_head_dim: 5 is odd; rotary positions turn the dims of a head in pairs \[make it "
                      r"even\]"],
-    "model.twice": [r"model\.inputs\.\w+: \w+ is an input of every model \[give yours another name\]", r"model\.graph: a loss is returned twice \[give it a weight .*",
+    "model.twice": [r"model\.(block|graph): \w+: [\w.]+: a layer has one router, and this is its second \[put it .*", r"model\.inputs\.\w+: \w+ is an input of every model \[give yours another name\]", r"model\.graph: a loss is returned twice \[give it a weight .*",
                     r"model\.dims\.\w+: \w+ is a dim of every model: it cannot be given a size \[.*",
                     r"model\.block: layer \d+: two ops are called \"\w+\" \[give one .*"],
     "model.unused": [r"model\.inputs\.\w+: nothing uses m\.\w+ \[leave it out, .*", r"model\.graph: (nothing uses what \"\w+\" makes|the graph has no layers|a layer of m:layers\(\) has no ops) \[.*",

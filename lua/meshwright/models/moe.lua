@@ -36,6 +36,10 @@ function moe.check(o, refuse)
     refuse("option.needs", "ahead_weight", "is the factor of the losses of further tokens, and no module predicts them",
       "give predict_ahead too, or leave it out")
   end
+  if o.layers + ahead(o) > 4096 then
+    refuse("option.range", "predict_ahead", ("%d layers and %d modules are more than 4096"):format(o.layers, ahead(o)),
+      ("predict_ahead = %d at most"):format(4096 - o.layers))
+  end
   if o.dense_layers >= o.layers then
     refuse("option.range", "dense_layers", ("%d of %d layers are dense: none has experts"):format(o.dense_layers, o.layers),
       ("dense_layers = %d at most, or mw.llama"):format(o.layers - 1))

@@ -28,6 +28,9 @@ function qwen3.hf(o, sequence)
   config.types, config.architecture = { "qwen3" }, "Qwen3ForCausalLM"
   hf.set(config, hf.key("head_dim", o.head_dim, "head_dim", 128))
   hf.set(config, hf.key("intermediate_size", o.ffn, "ffn"))
+  -- Without use_sliding_window the other keys of windows mean nothing.
+  hf.set(config, hf.key("use_sliding_window", false, nil, false), "sliding_window")
+  hf.unread(config, "sliding_window", "max_window_layers", "layer_types")
   return config
 end
 

@@ -99,7 +99,9 @@ local function megatron_experts(t, model, add, size)
   local shared, dense = model("shared_experts", 0), model("dense_layers", 0)
   if shared > 0 then add("moe-shared-expert-intermediate-size", shared * ffn) end
   if dense > 0 then
-    add("moe-layer-freq", ('"([0]*%d+[1]*%d)"'):format(dense, t.searched.layers - dense))
+    -- Without the modules that predict further tokens, which Megatron-LM counts apart.
+    local layers = t.searched.layers - model("predict_ahead", 0)
+    add("moe-layer-freq", ('"([0]*%d+[1]*%d)"'):format(dense, layers - dense))
   end
   local balance = model("balance", "aux")
   if balance == "aux" then

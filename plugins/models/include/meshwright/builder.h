@@ -216,6 +216,7 @@ class Builder {
   void balance(const std::string& prefix, int logits, int picks, const ExpertOptions& options);
   std::int64_t room(const ExpertOptions& options) const;
   Dim keys_of(Dim lie);  // the name that attention has for a dim along which keys lie
+  void check_rows(const Op& op) const;
   void check_below(const std::string& name, int indices, Dim rows) const;
   // Throws Error (options, "model.twice") if the name is taken. `what`: "an op" or "a parameter".
   void claim_name(const std::string& name, const char* what);
@@ -225,6 +226,7 @@ class Builder {
   std::vector<std::pair<std::string, Make>> makers_;
   std::map<std::string, std::vector<int>> made_once_;
   std::unordered_set<std::string> names_;
+  int routed_layer_ = -2;                // the layer of the last router
   std::map<int, std::int64_t> below_;    // inputs that are indices -> what they are below
   std::map<int, std::int64_t> shifted_;  // labels that shift() made -> tokens further on
 };

@@ -21,6 +21,8 @@ struct HfKey {
   // transformers' default for a missing key; null: a missing key is not compared.
   Json absent = {};
   std::vector<Json> alike = {};  // other values that mean the same
+  // Whether any value means the same, given the other keys. Such a key is not written.
+  bool unread = false;
 };
 
 struct HfConfig {
