@@ -36,7 +36,8 @@ end
 local mlp = {
   options = decoder.more({
     { "width", "text", "its dim", fallback = "ffn", positional = true },
-    { "act", "choice", "SwiGLU of two linears (gate, up), or GELU of one (up)", choices = { "swiglu", "gelu" }, fallback = "swiglu" },
+    { "act", "choice", "SwiGLU of two linears (gate, up), or GELU of one (up)", choices = { "swiglu", "gelu" },
+      fallback = "swiglu" },
   }, weights),
 }
 
@@ -46,7 +47,8 @@ function mlp.made(x, o, last)
   return linear(gate and gate:swiglu(up, { name = "swiglu" }) or up:gelu { name = "gelu" }, last, "down", o)
 end
 
-local experts = { options = decoder.more(routing.options(), { { "width", "text", "the dim of an expert's width", fallback = "expert_ffn" } }) }
+local width = { "width", "text", "the dim of an expert's width", fallback = "expert_ffn" }
+local experts = { options = decoder.more(routing.options(), { width }) }
 
 function experts.made(x, o, last)
   local rows, places, shares = x:route(routing.chosen(o, { name = "router" }))

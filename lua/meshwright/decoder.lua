@@ -84,7 +84,8 @@ function decoder.check_heads(o, refuse, turned)
       ("nearest: heads = %s; or give head_dim"):format(decoder.near(o.hidden, o.heads)))
   elseif o.kv_heads and o.heads % o.kv_heads ~= 0 then
     return refuse("option.divides", "kv_heads",
-      ("%d key heads cannot share %d heads evenly"):format(o.kv_heads, o.heads), "nearest: kv_heads = " .. decoder.near(o.heads, o.kv_heads))
+      ("%d key heads cannot share %d heads evenly"):format(o.kv_heads, o.heads),
+      "nearest: kv_heads = " .. decoder.near(o.heads, o.kv_heads))
   end
   local width = says_head_dim(o) and o.head_dim or o.hidden // o.heads
   if not turned or width % 2 == 0 then return end
@@ -93,7 +94,8 @@ function decoder.check_heads(o, refuse, turned)
       ("nearest: head_dim = %d"):format(width + 1))
   else
     refuse("model.odd", "heads",
-      ("hidden / heads = %d / %d = %d is odd; rotary positions turn the dims of a head in pairs"):format(o.hidden, o.heads, width),
+      ("hidden / heads = %d / %d = %d is odd; rotary positions turn the dims of a head in pairs")
+        :format(o.hidden, o.heads, width),
       ("make it even, e.g. hidden = %d"):format(o.heads * (width + 1)))
   end
 end

@@ -8,8 +8,9 @@ local hf = require "meshwright.hf"
 return function(given)
   local changes = { tied = decoder.without, attention = decoder.without, norm_eps = 1e-6 }
   for name, size in pairs(given.sizes) do changes[name] = size end
-  local options = decoder.more(decoder.options(changes), { { "query_pre_attn_scalar", "integer", "scores are divided by its square root", at_least = 1,
-    fallback = 256 } })
+  local options = decoder.more(decoder.options(changes), {
+    { "query_pre_attn_scalar", "integer", "scores are divided by its square root", at_least = 1, fallback = 256 },
+  })
   local gemma = { options = decoder.more(options, given.more), check = decoder.check, dims = decoder.dims }
 
   function gemma.graph(m, o)
@@ -27,7 +28,8 @@ return function(given)
       end
       local h = norm(x, "attention_norm", "input_layernorm")
       h = turned(h, "q", "heads"):attend(turned(h, "k", "kv_heads"), decoder.project(h, "v", "kv_heads"),
-        { name = "attention", scale = o.query_pre_attn_scalar ^ -0.5, softcap = o.score_cap, window = not all and o.window or nil })
+        { name = "attention", scale = o.query_pre_attn_scalar ^ -0.5, softcap = o.score_cap,
+          window = not all and o.window or nil })
       x = x + norm(decoder.output(h), "attention_out_norm", "post_attention_layernorm")
       h = norm(x, "mlp_norm", "pre_feedforward_layernorm")
       x = x + norm(decoder.mlp(h, decoder.geglu), "mlp_out_norm", "post_feedforward_layernorm")

@@ -25,7 +25,8 @@ local needed = { "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim" }
 function latent.check_absent(o, refuse)
   for _, key in ipairs { "q_lora_rank", table.unpack(needed) } do
     if o[key] then
-      refuse("option.needs", key, "is for latent attention, and there is no kv_lora_rank", "give kv_lora_rank too, or leave it out")
+      refuse("option.needs", key, "is for latent attention, and there is no kv_lora_rank",
+        "give kv_lora_rank too, or leave it out")
     end
   end
 end
@@ -101,7 +102,8 @@ function latent.hf(o, config)
   -- transformers uses this epsilon in the norms of latents, whatever rms_norm_eps is.
   local latent_eps = 1e-6
   if o.norm_eps == latent_eps then return nil end
-  return ("norm_eps = %g, and its norms of latents have %g always; train with norm_eps = %g"):format(o.norm_eps, latent_eps, latent_eps)
+  return ("norm_eps = %g, and its norms of latents have %g always; train with norm_eps = %g")
+    :format(o.norm_eps, latent_eps, latent_eps)
 end
 
 return latent

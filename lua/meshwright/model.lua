@@ -251,6 +251,8 @@ return function(given)
     if type(body) == "function" then given[key] = recorder(body) end
   end
   local graph = rawget(given, "graph")
-  if type(graph) == "function" then given.graph = graph_recorder(graph, rawget(given, "of_kind"), names_of(rawget(given, "inputs"))) end
+  if type(graph) == "function" then
+    given.graph = graph_recorder(graph, rawget(given, "of_kind"), names_of(rawget(given, "inputs")))
+  end
   return given
 end

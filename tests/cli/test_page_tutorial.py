@@ -14,8 +14,8 @@ STEPS = "3"  # of each training: the fewest of which one is traced after the fir
 def masked(text):
     """Stable lines, without what depends on the machine and on the number of steps: of such a row its name alone."""
     for line in stable(text):
-        line = re.sub(r"^(loss at step|step_seconds|cpu_seconds_per_step)\b.*", r"\1", line)
-        line = re.sub(r"(\d+ (?:done|predicted)) .*?([\d.]+ MiB ± 0 B).*", r"\1 \2", line)
+        line = re.sub(r"^(loss at step|step_seconds|cpu_seconds_per_step|peak_bytes)\b.*", r"\1", line)
+        line = re.sub(r"(\d+ (?:done|predicted)) .*?[\d.]+ MiB ± 0 B.*", r"\1", line)
         yield line
 
 

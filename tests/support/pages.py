@@ -94,6 +94,7 @@ def stable(text):
         line = re.sub(r"done after \d+ of \d+ steps", "done", line)
         line = " ".join(line.split())
         line = re.sub(rf"^((?:stages? [\d to]+ )?(?:{size} ){{5}}){size} {size}", r"\1", line)
+        line = re.sub(rf"^(memory, a rank's peak) {size} {size}$", r"\1", line)
         if line and line != "[…]" and not re.match(r"loss |[- ]+$", line):
             lines.append(line)
     return lines

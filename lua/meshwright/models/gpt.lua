@@ -3,7 +3,8 @@
 local decoder = require "meshwright.decoder"
 local hf = require "meshwright.hf"
 
-local gpt = { options = decoder.options { kv_heads = decoder.without, rope_theta = decoder.without, window = decoder.without, tied = true,
+local gpt = { options = decoder.options { kv_heads = decoder.without, rope_theta = decoder.without,
+  window = decoder.without, tied = true,
   heads = { "heads", "integer", "attention heads; must divide hidden, unless head_dim is given", range = { 1, 65536 } },
   ffn = { "ffn", "integer", "width of the feed-forward part; 4 hidden by default", at_least = 1, optional = true,
     usual = function(v) return v.hidden ~= nil and v.ffn == 4 * v.hidden end },
@@ -37,7 +38,9 @@ function gpt.graph(m, o)
   local x = m.tokens:lookup(w, { name = "embedding" }):add_positions(learned, { name = "add_positions" })
   for _ in m:layers(o.layers) do
     local h = norm(x, "attention_norm", "h.{}.ln_1")
-    local function heads(name, part) return linear(h, { "heads", "head_dim" }, "attention." .. name, "attn.c_attn", 0.02, { part, 3 }) end
+    local function heads(name, part)
+      return linear(h, { "heads", "head_dim" }, "attention." .. name, "attn.c_attn", 0.02, { part, 3 })
+    end
     local q, k, v = heads("q", 1), heads("k", 2), heads("v", 3)
     h = q:attend(k, v, { name = "attention", attention = o.attention })
     x = decoder.add(x, linear(h, "hidden", "attention.o", "attn.c_proj", residual), "attention")

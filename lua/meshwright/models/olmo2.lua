@@ -4,7 +4,8 @@
 local decoder = require "meshwright.decoder"
 local hf = require "meshwright.hf"
 
-local olmo2 = { options = decoder.options { layers = 32, hidden = 4096, heads = 32, kv_heads = 32, ffn = 11008, vocab = 100352, rope_theta = 5e5, norm_eps = 1e-6, window = decoder.without }, check = decoder.check, dims = decoder.dims }
+local olmo2 = { options = decoder.options { layers = 32, hidden = 4096, heads = 32, kv_heads = 32, ffn = 11008,
+  vocab = 100352, rope_theta = 5e5, norm_eps = 1e-6, window = decoder.without }, check = decoder.check, dims = decoder.dims }
 
 function olmo2.graph(m, o)
   local x, w = decoder.embed(m)

@@ -5,7 +5,8 @@ local decoder = require "meshwright.decoder"
 local hf = require "meshwright.hf"
 
 local qwen3 = { options = decoder.options { layers = 28, hidden = 1024, heads = 16, kv_heads = 8, head_dim = 128, ffn = 3072,
-  vocab = 151936, tied = true, rope_theta = 1e6, norm_eps = 1e-6, window = decoder.without }, check = decoder.check, dims = decoder.dims }
+  vocab = 151936, tied = true, rope_theta = 1e6, norm_eps = 1e-6, window = decoder.without },
+  check = decoder.check, dims = decoder.dims }
 
 function qwen3.graph(m, o)
   local x, w = decoder.embed(m)
