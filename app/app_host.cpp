@@ -368,7 +368,7 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (options_.programs) {
     std::string program;
     for (const Program& stage : experiment.plan->programs) {
-      program += (program.empty() ? "" : "\n") + listing(stage);
+      program += (program.empty() ? "" : "\n") + listing(stage) + "\n" + kernels_table(stage);
     }
     result["program"] = program;
     add_text(result, program);

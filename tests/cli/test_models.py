@@ -329,6 +329,12 @@ local own = mw.model {
                 own, llama = self.all("plan", "--program", self.folder / "script.lua")
                 self.assertEqual(own["program"], llama["program"])
 
+    def test_passes_over_memory_are_listed(self):
+        """Of a map that reads two values and writes one, forward and backward; of a norm."""
+        text = self.call("plan", "--program", SOURCE / "scripts/quickstart.lua", "--set", "plan={tp(2)}").stdout
+        for kernel, number, passes in (("forward swiglu", 4, 3.0), ("backward swiglu", 4, 5.0), ("forward rms_norm", 9, 2.0)):
+            self.assertRegex(text, rf"(?m)^  {kernel} +{number} +[\d.]+ [KM]iB +{passes} ")
+
     def test_maps_are_joined(self):
         """Of a chain of maps one op is left; what two ops use, and sums of two values, stay."""
         def ops(body):
