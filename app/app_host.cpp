@@ -366,12 +366,14 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     add_text(result, changes.value("text", ""));
   }
   if (options_.programs) {
-    std::string program;
+    std::string program, text;
     for (const Program& stage : experiment.plan->programs) {
-      program += (program.empty() ? "" : "\n") + listing(stage) + "\n" + kernels_table(stage);
+      const std::string between = program.empty() ? "" : "\n", listed = listing(stage);
+      program += between + listed;
+      text += between + listed + "\n" + kernels_table(stage);
     }
     result["program"] = program;
-    add_text(result, program);
+    add_text(result, text);
   }
   return result;
 }

@@ -3,6 +3,7 @@
 lists, so that a change of a program shows as a diff. With MESHWRIGHT_WRITE_LISTINGS=1 the files
 are written anew: look at the diff, then commit."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -54,12 +55,11 @@ class Listings(unittest.TestCase):
             script = pathlib.Path(folder) / f"{name}.lua"
             script.write_text(SCRIPT.format(model=model, plan=plan, more=more))
             done = subprocess.run(
-                [os.environ["MESHWRIGHT_BIN"], "plan", "--program", script], capture_output=True, text=True
+                [os.environ["MESHWRIGHT_BIN"], "plan", "--program", "--json", script], capture_output=True, text=True
             )
         self.assertEqual(done.returncode, 0, done.stderr)
-        lines = done.stdout.splitlines()
-        first = next(i for i, line in enumerate(lines) if line.startswith("stage 0 of "))
-        return "\n".join(line.rstrip() for line in lines[first:]).rstrip() + "\n"
+        lines = json.loads(done.stdout)["program"].splitlines()
+        return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
     def test_programs_are_as_listed(self):
         for name in MIXES:
