@@ -77,7 +77,7 @@ local function rows(plain, chunked, folded, more)
 end
 
 -- DeepSeek-V3: the plan of scripts/published/deepseek-v3.lua, which says what is left out.
--- Of the last stage's layers one is the module that predicts a second token, with a projection to
+-- The last stage's last layer is the module that predicts a second token. It has a projection to
 -- the vocabulary of its own.
 local plain, chunked, folded = {}, {}, {}
 for k = 1, 16 do plain[k] = k == 16 and 2 or 4 end

@@ -166,8 +166,8 @@ class Search {
   std::set<std::string> mild_, drastic_;  // what strategies changed in the plans made so far
 };
 
-// What ranks need: the highest peak of a rank of each program, what all of them hold together, and
-// what of it is in host memory.
+// The memory that ranks need: the highest peak of a rank of each program, the sum over all ranks,
+// and the part of that sum in host memory.
 struct Needs {
   std::map<const Program*, std::int64_t> peak;
   TotalMemory together;

@@ -41,7 +41,7 @@ Init weights_of(const Values& values) {
   return {Init::Kind::normal, values.number("std")};
 }
 
-// Which part of how many: { 2, 3 }.
+// Reads hf_part: { 2, 3 } means the second of three parts.
 std::pair<int, int> part_of_fused(const Json& given) {
   const bool two = given.is_array() && given.size() == 2;
   const auto part = two ? whole_number(given[0]) : std::nullopt,
@@ -77,8 +77,8 @@ HfName hf_of(const Values& values, const Builder& b) {
   return hf;
 }
 
-// Turns the last `width` elements of x's last dim (invalid: all) by rotary positions, with a table
-// that the model makes once.
+// Turns the last `width` elements of x's last dim (invalid: all) by rotary positions. The model has
+// one table for all ops with these arguments.
 int with_rope(Builder& b, const std::string& name, int x, double theta, RopePairs pairs,
               Dim width = {}) {
   if (!width.valid()) width = b.dims(x).back();

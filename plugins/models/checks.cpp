@@ -18,16 +18,18 @@ std::string nearest_divisors(std::int64_t whole, std::int64_t part) {
   return above > most ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
-}  // namespace
-
+// Whether the option head_dim gives a width: it is neither left out nor 0.
 bool says_head_dim(const Values& values) {
   return values.has("head_dim") && values.integer("head_dim") > 0;
 }
 
+// The width of a head: the option head_dim, or else hidden / heads.
 std::int64_t head_width(const Values& values) {
   return says_head_dim(values) ? values.integer("head_dim")
                                : values.integer("hidden") / values.integer("heads");
 }
+
+}  // namespace
 
 std::int64_t check_heads(const Values& values, Problems& problems) {
   if (!values.has("hidden") || !values.has("heads")) return 0;

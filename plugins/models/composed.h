@@ -18,8 +18,8 @@ std::unique_ptr<Model> composed_model(const Values& values);
 // The options that a file of lua/meshwright says, of a kind of model or of an op
 // (lua/meshwright/composites.lua).
 Options options_in_lua(const std::string& kind);
-// Throws all that such a file finds wrong with values of its options. `op`: if not empty, the name
-// of the op that has them, which messages begin with.
+// Throws Error with all problems that the check of such a file finds in values of its options.
+// Messages begin with `op`, the full name of the op, if that is not empty.
 void check_in_lua(const std::string& kind, const std::vector<Json>& arguments,
                   const std::string& op = "");
 

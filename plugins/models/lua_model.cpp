@@ -1,7 +1,7 @@
-// The kinds of models that Lua files describe, lua/meshwright/models/NAME.lua: their options, their
-// graph and their names in Hugging Face's configuration; and the ops that are several others, in
-// lua/meshwright/composites.lua. A state of Lua that belongs to no script reads the files when one
-// of them is asked for.
+// Kinds of models and composite ops that Lua files describe. lua/meshwright/models/NAME.lua has
+// the options, the graph and the Hugging Face configuration of a kind;
+// lua/meshwright/composites.lua has ops that consist of several others. A Lua state of this
+// library, apart from the scripts' state, loads a file at the first use of its kind or op.
 #include <fmt/format.h>
 
 #include <exception>

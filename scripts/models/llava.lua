@@ -1,6 +1,7 @@
--- A language model that sees an image, as LLaVA's [Liu et al. 2023, arXiv:2304.08485]: an encoder
--- of the image's patches stands before the decoder, and its results take the places of some tokens.
--- `place` says which patch a token's place has, and `shown`, above zero, whether it has one.
+-- A language model that sees an image, as LLaVA does [Liu et al. 2023, arXiv:2304.08485]. The
+-- encoder computes a vector for each patch of the image, and these vectors replace the embeddings
+-- of some tokens. The input `place` names a patch for each token; a token whose `shown` is above
+-- zero gets the vector of that patch.
 --
 --   ./meshwright verify scripts/models/llava.lua
 local mw = require "meshwright"

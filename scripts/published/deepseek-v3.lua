@@ -6,10 +6,11 @@
 -- The module's size is without the embedding and the output projection (1.9 B), which are the
 -- model's. Left out: the loss of 1e-4 that keeps each sequence even beside the bias. FP8,
 -- moments in bf16 and how many nodes a token is sent to are in the stack's prices alone.
--- DualPipe, which keeps two copies of the parameters, is DualPipeV here, its half; which stage
--- has how many layers is not published. How a pair is interleaved is published as a figure: here
--- by predicted seconds. scripts/pairs.lua has other orders. So it does not fit here:
--- docs/models.md has what of that DeepSeek's trainer does not keep.
+-- DualPipe, which keeps two copies of the parameters, is DualPipeV here, its half. The layers of
+-- each stage are not published. The report shows how a pair is interleaved in a figure; this plan
+-- interleaves pairs by predicted seconds, and scripts/pairs.lua compares other orders.
+-- The plan needs more memory than an H800 has: docs/models.md lists what DeepSeek's trainer does
+-- not store.
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
 

@@ -44,8 +44,7 @@ class Inputs(ProgramCase):
                     run = self.only("run", SOURCE / f"scripts/models/{name}.lua", "--set", f"precision={precision}",
                                     "--set", f"log={name}-{precision}.h5")
                     self.sent_as_predicted(run)
-                    predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
-                    self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.01 * predicted + 4096)
+                    self.held_as_predicted(run)
 
     def test_they_are_proved(self):
         for name in SCRIPTS:

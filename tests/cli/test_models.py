@@ -219,8 +219,7 @@ mw.train(experiment(model(function(m, y) return y:cross_entropy(m.labels:shift(1
         for run in self.all("run", self.write(text)):
             with self.subTest(run["plan"]):
                 self.sent_as_predicted(run)
-                predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
-                self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.01 * predicted + 4096)
+                self.held_as_predicted(run)
 
     def test_an_op_may_read_a_value_twice(self):
         """Both gradients count: losses and norms are those of the same model with a copy of the value."""

@@ -65,8 +65,7 @@ class Scores(ProgramCase):
         for run in self.all("run", self.write(self.each("train", ["{}", "{ tp(2), sp() }"]))):
             with self.subTest(run["plan"]):
                 self.sent_as_predicted(run)
-                predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
-                self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.01 * predicted + 4096)
+                self.held_as_predicted(run)
 
     def test_rows_are_gathered_by_their_places(self):
         """Also where tokens lie out of their order."""

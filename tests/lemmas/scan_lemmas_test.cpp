@@ -1,5 +1,6 @@
-// Lemmas of the ops of layers without attention: each op of Mamba-2, and of a gated delta rule, cut
-// by every dim and pair of dims that it can be cut by, holds what a proof takes for granted of it.
+// Lemmas of the ops of layers without attention. Each op of Mamba-2 and of a gated delta rule is
+// cut along every dim and pair of dims that allow it, and must hold what a proof assumes about
+// the op.
 #include <catch2/catch.hpp>
 #include <map>
 

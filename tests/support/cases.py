@@ -132,6 +132,11 @@ class ProgramCase(unittest.TestCase):
         books = lambda uses: [[c[key] for key in ("axis", "op", "phase", "calls", "bytes")] for c in uses]
         self.assertEqual(books(run["communication"]), books(run["predicted"]["communication"]))
 
+    def held_as_predicted(self, run, share=0.01):
+        """The peak of a run's memory is that predicted, within `share` of it and one page."""
+        predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
+        self.assertAlmostEqual(run["peak_bytes"], predicted, delta=share * predicted + 4096)
+
     def tried(self, head, calls, *arguments):
         """What is wrong with each call in Lua: its problems as JSON has them, [] where it succeeds. In one process; the
         first call is on the line after `head`."""

@@ -16,8 +16,8 @@ namespace mw {
 // dims that begin with batch.
 constexpr std::array<std::string_view, 3> data_values{"tokens", "labels", "positions"};
 
-// Adds a problem for each data value that the graph uses but a run cannot supply. `inputs`: those
-// that the model declares.
+// Adds a problem for each data value that the graph uses but a run cannot supply. `inputs` are the
+// inputs that the model declares.
 void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
                        Problems& problems);
 

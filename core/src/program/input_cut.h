@@ -13,8 +13,8 @@ struct InputCut {
   Range rows;                       // rows of the microbatch
   std::vector<std::int64_t> shape;  // of a whole row
   std::vector<std::int64_t> local;  // of the rank's part, rows included
-  // For each dim of a row, the ranges that the rank has, in the order in which they lie. No more
-  // than one dim has several.
+  // For each dim of a row, the rank's ranges in the order in which they lie. At most one dim has
+  // several ranges.
   std::vector<std::vector<Range>> parts;
   bool indices = false;
   bool copies = false;  // whether the part is a copy, and not the rows that are read

@@ -28,9 +28,9 @@ int maker_of_rows(const Graph& graph, int value) {
   return -1;
 }
 
-// Whether a value that an op makes is computed, not drawn: always for indices, and for values
-// without a gradient, since those are tables whose numbers belong together (of a rotation). An op
-// that changes the statistics of a loss needs them made, too.
+// Whether a value that an op makes is computed, not drawn. Indices are always computed. So are
+// values without a gradient, which are tables whose numbers belong together (cosines and sines of a
+// rotation), and the statistics of a loss that another op changes.
 bool is_made(const Graph& graph, const Value& value, Draw draw, int depth) {
   if (value.scalar == Scalar::index || !value.needs_grad) return true;
   if (draw != Draw::made || depth > 1) return false;

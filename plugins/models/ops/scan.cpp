@@ -30,9 +30,9 @@ struct ScanOperands {
 };
 
 // The decays between the tokens of a chunk: `between` (…, i, j), what is left at token i of what
-// token j brought, 0 for a later j; `since`, what is left at i of the state before the chunk. Sums
-// of logarithms add terms of one sign and subtract none, so that nothing cancels, and a decay of
-// minus infinity (the state is forgotten) makes no NaN.
+// token j brought, 0 for a later j; `since`, what is left at i of the state before the chunk. The
+// logarithms of decays have one sign and are added, never subtracted: no digits cancel, and a decay
+// of minus infinity (the state is forgotten) makes no NaN.
 struct ScanDecays {
   at::Tensor between, since;
   explicit ScanDecays(const at::Tensor& decay) {

@@ -30,9 +30,9 @@ struct ScanOptions {
 // groups follow heads.
 OpTypePtr scan(const ScanOptions& options = {});
 
-// inputs: x (..., from...) (linear) -> (..., to...): the same elements, in the same order, as dims
-// of other sizes, of which there are `from` and `to`. Needs all of them whole but the first of
-// each; where one of these is cut alone, the output or the gradient is a term of a sum.
+// inputs: x (..., from...) (linear) -> (..., to...): x's last `from` dims become `to` other dims,
+// and the elements keep their order. Only the first dim of `from` and of `to` may be cut; where
+// just one of the two is cut, the output or the gradient is a term of a sum.
 OpTypePtr reshaped(std::int64_t from, std::int64_t to);
 
 }  // namespace mw

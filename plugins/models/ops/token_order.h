@@ -1,5 +1,5 @@
-// For ops that go through a sequence from its first token to its last: brings tokens into the order
-// of their places, where a strategy has them in another one, and back.
+// Sorts tokens by their places in the sequence, and undoes that, for ops that go through a sequence
+// from its first token to its last. A strategy may have given the tokens another order.
 #pragma once
 
 #include <ATen/ATen.h>

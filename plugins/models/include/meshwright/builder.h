@@ -101,7 +101,7 @@ class Builder {
         Dims whole = {}) const;
   // Makes the value an input of an op, under its own dims.
   Use use(int value) const { return {value, dims(value), false}; }
-  // The same for a value that must be numbers: indices are refused. `name`: the op's.
+  // Makes a value of numbers an input of the op `name`; a value of indices is refused.
   Use real(int value, const std::string& name) const;
   std::vector<int> append(Op op, const std::vector<Graph::Output>& outputs);
 
@@ -117,9 +117,9 @@ class Builder {
   // Contracts the dims that x and `weight` share, which must be the last dims of both, in one
   // order. The output has x's other dims, then the weight's. `bias` -1: none.
   int linear(const std::string& name, int x, int weight, int bias = -1);
-  // A linear from x (…, from…) to (…, to…), with a new weight (to…, from…). `from` empty: all dims
-  // of x but batch and seq. `bias`: with one, of zeros at first, named beside the weight in a
-  // checkpoint.
+  // A linear from x (…, from…) to (…, to…), with a new weight (to…, from…). Without `from`, x is
+  // contracted over all its dims but batch and seq. `bias` adds a bias, whose values are zeros at
+  // first and whose name in a checkpoint is the weight's with ".bias" for ".weight".
   int linear_to(const std::string& name, int x, Dims to, Dims from = {}, bool bias = false,
                 Init init = normal_weights, const HfName& hf = {});
   // RMSNorm over the last dim. `plus` is added to the weight, whose values are then zeros at first.
@@ -135,10 +135,11 @@ class Builder {
   int rope(const std::string& name, int x, const std::vector<int>& table,
            RopePairs pairs = RopePairs::halves);
   // Attention of q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch,
-  // seq, kv_heads, width) -> (batch, seq, heads, width). Another dim may stand in place of seq; if
-  // that of k and v is not that of q, the attention is not causal. `unfused`: the softmax of scores
-  // is a tensor that backward reads. Attention with a soft cap, a bias or sinks, or that is not
-  // causal, is unfused in any case. `more`: the bias and the sinks that `limits` say.
+  // seq, kv_heads, width) -> (batch, seq, heads, width). Another dim may stand in place of seq.
+  // If k and v lie along another dim than q, the attention must not be causal. `unfused`:
+  // backward reads the softmax of scores, which is then a tensor. Attention with a soft cap, a
+  // bias or sinks, or that is not causal, is unfused in any case. `more`: the bias and the sinks
+  // that `limits` say.
   int attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits = {},
                 bool unfused = false, const std::vector<int>& more = {});
   // How far each key lies before each query: (seq, keys), reals, or indices if there are buckets.
@@ -186,9 +187,9 @@ class Builder {
   // Adds the three ops of the loss, for logits (batch, seq, vocab), and sets Graph::loss.
   void cross_entropy(int logits) { graph.loss = cross_entropy("loss", logits, labels); }
   // Adds the ops of a loss for logits (batch, …, classes) and labels (batch, …), times `weight`,
-  // and returns the loss; the ops' names begin with `name`. It is divided by the labels of a step,
-  // those of the last tokens of a sequence included, for which shift() has none and which do not
-  // count.
+  // and returns the loss; the ops' names begin with `name`. The sum is divided by the labels of a
+  // step. Labels that shift() made lack the last tokens of a sequence: these tokens add nothing to
+  // the sum, and the divisor still counts them.
   int cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight = 1);
   // Labels (batch, seq) of the tokens `by` further on.
   int shift(const std::string& name, int labels_of_tokens, std::int64_t by);
@@ -231,10 +232,6 @@ class Builder {
   std::map<int, std::int64_t> shifted_;  // labels that shift() made -> tokens further on
 };
 
-// Whether the option head_dim gives a width: it is neither left out nor 0.
-bool says_head_dim(const Values& values);
-// The width of a head: the option head_dim, or else hidden / heads.
-std::int64_t head_width(const Values& values);
 // Adds the option `attention`, "flash" or "unfused". is_unfused(): whether values say "unfused".
 void add_attention_option(Options& options);
 bool is_unfused(const Values& values);
