@@ -25,9 +25,11 @@ struct Init {
 // The tensor of a Hugging Face checkpoint that holds a parameter.
 struct HfName {
   std::string name;         // "model.layers.0.self_attn.q_proj.weight"
-  bool transposed = false;  // stored [in, out] (GPT-2's Conv1D)
-  // The parameter is rows [part/parts, (part+1)/parts) of a fused tensor, after transposing.
-  int part = 0, parts = 1;
+  bool transposed = false;  // stored [..., in, out] (GPT-2's Conv1D)
+  // The parameter is part `part` of `parts` equal parts of a fused tensor, after transposing, along
+  // the dim `part_dim`. Interleaved parts have every `parts`-th row each.
+  int part = 0, parts = 1, part_dim = 0;
+  bool interleaved = false;
   // Each entry of the first dim (an expert) is a tensor of its own, whose number replaces "{}" in
   // `name`.
   bool apart = false;

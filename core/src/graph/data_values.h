@@ -1,7 +1,7 @@
 // The data values that a run supplies, which a model's graph may use.
 #pragma once
 
-#include <array>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -11,10 +11,11 @@
 
 namespace mw {
 
-// Names of the data values that every run has, in the order of Loaded::What. All are indices.
-// Positions have the dim seq, the others (batch, seq). Other names are inputs (inputs.h), of any
-// dims that begin with batch.
-constexpr std::array<std::string_view, 3> data_values{"tokens", "labels", "positions"};
+// What a run brings for a data value, by the value's name. Every run has "tokens" and "labels",
+// indices of (batch, seq), and "positions", indices of (seq); "positions of DIM" are indices of
+// another dim. All other names are inputs (inputs.h), of any dims that begin with batch.
+enum class DataValue : std::uint8_t { tokens, labels, positions, input };
+DataValue data_value_of(std::string_view name);
 
 // Adds a problem for each data value that the graph uses but a run cannot supply. `inputs` are the
 // inputs that the model declares.

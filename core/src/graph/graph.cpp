@@ -223,6 +223,13 @@ int Graph::find(const std::string& name) const {
   return -1;
 }
 
+DataValue data_value_of(std::string_view name) {
+  if (name == "tokens") return DataValue::tokens;
+  if (name == "labels") return DataValue::labels;
+  const bool positions = name == "positions" || name.starts_with("positions of ");
+  return positions ? DataValue::positions : DataValue::input;
+}
+
 void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
                        Problems& problems) {
   const Dim batch("batch"), seq("seq");
@@ -232,8 +239,7 @@ void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
   for (std::size_t v = 0; v < used.size(); ++v) {
     const Value& value = graph.values()[v];
     if (!used[v] || value.source != Value::Source::data) continue;
-    const auto known = std::find(data_values.begin(), data_values.end(), value.name);
-    const bool positions = value.name == "positions";
+    const DataValue kind = data_value_of(value.name);
     const bool declared = std::any_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
       if (input.name != value.name || (input.below > 0) != (value.scalar == Scalar::index))
         return false;
@@ -242,11 +248,15 @@ void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
         shape.push_back(graph.size(value.dims[d]));
       return shape == input.shape;
     });
-    const bool fits = known == data_values.end()
-                          ? declared && !value.dims.empty() && value.dims.front() == batch &&
-                                std::count(value.dims.begin(), value.dims.end(), batch) == 1
-                          : value.scalar == Scalar::index &&
-                                value.dims == (positions ? Dims{seq} : Dims{batch, seq});
+    const bool positions = kind == DataValue::positions && value.dims.size() == 1 &&
+                           value.dims.front() != batch &&
+                           (value.name != "positions" || value.dims.front() == seq);
+    const bool fits =
+        kind == DataValue::input
+            ? declared && !value.dims.empty() && value.dims.front() == batch &&
+                  std::count(value.dims.begin(), value.dims.end(), batch) == 1
+            : value.scalar == Scalar::index &&
+                  (positions || (kind != DataValue::positions && value.dims == Dims{batch, seq}));
     if (fits) continue;
     problems.add(
         Stage::plan, "model.data", "model",

@@ -230,7 +230,7 @@ void CodeFootprint::load() {
   for (int slot : i_.outputs) {
     const Slot& s = program_.slots[slot];
     bytes += touched(slot);
-    if (std::find(data_values.begin(), data_values.end(), s.name) == data_values.end()) {
+    if (data_value_of(s.name) == DataValue::input) {
       const InputCut cut = input_cut(rank_, slot);
       const Holder rows = scratch_holder(static_cast<int>(2 * i_.outputs.size()) + slot);
       make(rows, cut.bytes_read(), Category::buffers);
@@ -239,7 +239,7 @@ void CodeFootprint::load() {
       continue;
     }
     const DataCut cut = rank_.data_cut(slot);
-    if (s.name == "positions") {
+    if (data_value_of(s.name) == DataValue::positions) {
       const bool joined = cut.columns.size() > 1;  // of several runs of positions
       if (joined) make(scratch_holder(pass_scratch), rank_.bytes(slot), Category::buffers);
       fresh(slot, Category::buffers);

@@ -252,14 +252,17 @@ bool RankView::runs(const Instruction& instruction) const {
 
 DataCut RankView::data_cut(int slot) const {
   static const Dim batch("batch"), seq("seq");
+  const int value = program_.slots[slot].value;
+  const Dims& dims = program_.graph->value(value).dims;
+  const Dim along = dims.size() == 1 ? dims.front() : seq;  // of positions, their own dim
   const auto range = [&](Dim dim) {
     return local_range(dim, program_.size(dim, batch_), program_.slots[slot].layout, program_.mesh,
                        at_);
   };
-  const Range columns = range(seq);
-  DataCut cut{range(batch), program_.permuted(seq, columns)};
+  const Range columns = range(along);
+  DataCut cut{range(batch), program_.permuted(along, columns)};
   cut.copies =
-      cut.columns.size() > 1 || (columns.size < program_.graph->size(seq) && cut.rows.size > 1);
+      cut.columns.size() > 1 || (columns.size < program_.graph->size(along) && cut.rows.size > 1);
   return cut;
 }
 

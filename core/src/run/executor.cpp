@@ -416,12 +416,12 @@ void Executor::load(const Lowered& l, Microbatch& m) {
   for (const Loaded& one : l.load) {
     const DataCut& cut = one.cut;
     at::Tensor data;
-    if (one.what == Loaded::What::positions) {
+    if (one.what == DataValue::positions) {
       c10::SmallVector<at::Tensor, 4> runs;
       for (const Range& run : cut.columns)
         runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
       data = runs.size() == 1 ? runs[0] : at::cat(at::TensorList(runs.data(), runs.size()));
-    } else if (one.what == Loaded::What::input) {
+    } else if (one.what == DataValue::input) {
       data = load_input(one, m);
     } else {
       auto& [tokens, labels] = read[one.shares];
@@ -432,7 +432,7 @@ void Executor::load(const Lowered& l, Microbatch& m) {
             setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset, tokens,
             labels);
       }
-      data = in_runs(one.what == Loaded::What::labels ? labels : tokens, 1, cut.columns);
+      data = in_runs(one.what == DataValue::labels ? labels : tokens, 1, cut.columns);
       if (cut.copies) data = data.contiguous();
     }
     m.slots[one.slot] = copies_.brought(data, program_.slots[one.slot].name);

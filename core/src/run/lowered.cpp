@@ -254,10 +254,8 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
 std::vector<Loaded> Lowering::load(const Instruction& i, const RankView& sizes) const {
   std::vector<Loaded> all;
   for (const int slot : i.outputs) {
-    const std::string& name = program_.slots[slot].name;
-    const auto what = std::find(data_values.begin(), data_values.end(), name);
-    Loaded one{static_cast<Loaded::What>(what - data_values.begin()), slot};
-    if (one.what == Loaded::What::input) {
+    Loaded one{data_value_of(program_.slots[slot].name), slot};
+    if (one.what == DataValue::input) {
       one.input = input_cut(sizes, slot);
       one.shares = all.size();
       all.push_back(std::move(one));
@@ -265,7 +263,7 @@ std::vector<Loaded> Lowering::load(const Instruction& i, const RankView& sizes) 
     }
     one.cut = sizes.data_cut(slot);
     const auto same = std::find_if(all.begin(), all.end(), [&](const Loaded& other) {
-      return (other.what == Loaded::What::tokens || other.what == Loaded::What::labels) &&
+      return (other.what == DataValue::tokens || other.what == DataValue::labels) &&
              one.cut.of_rows(other.cut.rows);
     });
     one.shares = static_cast<std::size_t>(same - all.begin());

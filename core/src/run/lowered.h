@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/data_values.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/ledger.h"
 #include "meshwright/op.h"
@@ -92,12 +93,11 @@ struct UpdateRun {
 // What a load brings to one slot. Slots that take the same rows of the data share what is read:
 // `shares` is the index of the first of them.
 struct Loaded {
-  enum class What : std::uint8_t { tokens, labels, positions, input };
-  What what = What::tokens;
+  DataValue what = DataValue::tokens;
   int slot = -1;
   DataCut cut = {};
   std::size_t shares = 0;
-  InputCut input = {};  // of What::input
+  InputCut input = {};  // of DataValue::input
 };
 
 struct Lowered {

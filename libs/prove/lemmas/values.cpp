@@ -190,11 +190,11 @@ at::Tensor WholeOp::draw_index(const Value& value) {
   static const Dim vocab("vocab");
   const std::vector<std::int64_t> shape = shape_of(value.dims);
   const auto options = at::TensorOptions(at::kLong);
-  if (value.name == "positions" && shape.size() == 1) return at::arange(shape[0], options);
+  const bool data = value.source == Value::Source::data;
+  if (data && value.name.starts_with("positions")) return at::arange(shape[0], options);
   std::int64_t limit = 0;
   // The indices of a declared input name rows of another operand.
-  const bool declared =
-      value.source == Value::Source::data && value.name != "tokens" && value.name != "labels";
+  const bool declared = data && value.name != "tokens" && value.name != "labels";
   if (!declared && graph_.dims().count(vocab) > 0) {
     limit = graph_.size(vocab);
   } else {
