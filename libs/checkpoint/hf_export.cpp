@@ -111,8 +111,8 @@ HfExport::HfExport(ExportSettings settings, std::vector<WeightSpec> specs, std::
     }
     if (spec.hf.part > 0) continue;  // the first part stands for the fused tensor
     std::vector<std::int64_t> shape = spec.stored_shape;
-    if (spec.hf.parts > 1) shape[0] *= spec.hf.parts;
-    if (spec.hf.transposed && shape.size() == 2) std::swap(shape[0], shape[1]);
+    if (spec.hf.parts > 1) shape[static_cast<std::size_t>(spec.hf.part_dim)] *= spec.hf.parts;
+    if (spec.hf.transposed && shape.size() >= 2) std::swap(shape.back(), shape[shape.size() - 2]);
     add(owners[i], {stored_name(spec.hf.name), dtype, std::move(shape)});
   }
   name_files();
@@ -338,8 +338,11 @@ void HfExport::Part::write(const std::string& parameter, const at::Tensor& whole
   parts.resize(spec.hf.parts);
   parts[spec.hf.part] = spec.hf.parts > 1 ? stored.clone() : stored;
   if (!std::all_of(parts.begin(), parts.end(), [](const auto& p) { return p.defined(); })) return;
-  at::Tensor all = parts.size() == 1 ? parts[0] : at::cat(parts, 0);
-  if (spec.hf.transposed && all.dim() == 2) all = all.t();
+  const std::int64_t dim = spec.hf.part_dim;
+  at::Tensor all = parts.size() == 1     ? parts[0]
+                   : spec.hf.interleaved ? at::stack(parts, dim + 1).flatten(dim, dim + 1)
+                                         : at::cat(parts, dim);
+  if (spec.hf.transposed && all.dim() >= 2) all = all.transpose(-2, -1);
   put(all_.stored_name(spec.hf.name), all);
   parts_.erase(spec.hf.name);
 }
@@ -472,6 +475,11 @@ static void refuse_layers_of_kinds(const Json& theirs, const HfConfig& config,
     if (one.is_object()) return refuse("rope_parameters has a table for each kind of layer", hint);
 }
 
+// What messages call a model.
+static std::string called(const std::string& model, const HfConfig& config) {
+  return config.of_script ? fmt::format("the model {}", model) : "mw." + model;
+}
+
 // The model_type of a config.json; if it is missing or not one of the model's, refuses and returns
 // "". transformers takes no file without one either.
 template <class Refuse>
@@ -479,7 +487,8 @@ static std::string type_of(const Json& theirs, const std::string& model, const H
                            const Refuse& refuse) {
   const Json* type = find(theirs, "model_type");
   const std::string own =
-      fmt::format("mw.{} with these options is {}", model, fmt::join(config.types, " or "));
+      fmt::format("{}{} is {}", called(model, config),
+                  config.of_script ? "" : " with these options", fmt::join(config.types, " or "));
   if (type == nullptr || type->is_null()) {
     refuse(fmt::format("it does not say the model_type, and {}", own),
            fmt::format("write \"model_type\": \"{}\" into it if its keys are those of that type; "
@@ -523,8 +532,8 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
     if (key.unread) continue;
     const auto differs = [&](const std::string& value, const Json& wanted) {
       if (key.option.empty()) {
-        refuse(fmt::format("{}, and mw.{} has {}", value, model, json_text(key.value)),
-               "mw." + model + " does not compute such a model");
+        refuse(fmt::format("{}, and {} has {}", value, called(model, config), json_text(key.value)),
+               called(model, config) + " does not compute such a model");
         return;
       }
       refuse(fmt::format("{}, and the model has {} = {}", value, key.option,
@@ -552,7 +561,7 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
     });
     if (said == nullptr || known || said->is_null() || same(*said, neutral)) continue;
     refuse(fmt::format("{} is {}", name, json_text(*said)),
-           "mw." + model + " does not compute such a model");
+           called(model, config) + " does not compute such a model");
   }
   refuse_layers_of_kinds(theirs, config, refuse);
 }

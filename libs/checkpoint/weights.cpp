@@ -56,13 +56,13 @@ bool joins_to(const Shape& fine, at::IntArrayRef coarse) {
 // the sizes do not allow that.
 std::optional<at::Tensor> oriented(const at::Tensor& stored, const HfName& hf) {
   at::Tensor tensor = stored;
-  if (hf.transposed && tensor.dim() == 2) tensor = tensor.t();
-  if (hf.parts > 1) {
-    if (tensor.dim() == 0 || tensor.size(0) % hf.parts != 0) return std::nullopt;
-    const std::int64_t rows = tensor.size(0) / hf.parts;
-    tensor = tensor.narrow(0, hf.part * rows, rows);
-  }
-  return tensor;
+  if (hf.transposed && tensor.dim() >= 2) tensor = tensor.transpose(-2, -1);
+  if (hf.parts == 1) return tensor;
+  const std::int64_t dim = hf.part_dim;
+  if (tensor.dim() <= dim || tensor.size(dim) % hf.parts != 0) return std::nullopt;
+  if (hf.interleaved) return tensor.slice(dim, hf.part, std::nullopt, hf.parts);
+  const std::int64_t rows = tensor.size(dim) / hf.parts;
+  return tensor.narrow(dim, hf.part * rows, rows);
 }
 
 std::vector<WeightSpec> with_entries(const std::vector<WeightSpec>& specs) {
@@ -247,7 +247,8 @@ WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry) {
   return one;
 }
 
-// The shape of a parameter in a checkpoint, before it is transposed.
+// The shape of a parameter in a checkpoint, before it is transposed: heads, whatever they are of,
+// are one dim with what stands behind them.
 static Shape stored_shape(const Value& value, const Graph& graph) {
   Shape shape;
   bool of_heads = false;
@@ -256,7 +257,7 @@ static Shape stored_shape(const Value& value, const Graph& graph) {
       shape.back() *= graph.size(dim);
     else
       shape.push_back(graph.size(dim));
-    of_heads = dim == Dim("heads") || dim == Dim("kv_heads");
+    of_heads = dim.name().ends_with("heads");
   }
   return shape;
 }
@@ -339,10 +340,12 @@ bool Weights::is_copy(const std::string& name, const std::set<std::string>& used
 }
 
 void Weights::check_others(const std::set<std::string>& used, const Rotary& rotary,
-                           Problems& problems) const {
+                           const std::vector<std::string>& without, Problems& problems) const {
   std::vector<std::string> extra;
   for (const auto& [name, file] : where_) {
-    if (used.count(name)) continue;
+    const bool ignored = std::ranges::any_of(
+        without, [&](const std::string& begin) { return name.starts_with(begin); });
+    if (used.count(name) || ignored) continue;
     std::optional<std::string> wrong;
     bool again = false;
     try {
@@ -371,8 +374,8 @@ void Weights::check_others(const std::set<std::string>& used, const Rotary& rota
                     : "do the model's kind, layers and `tied` match the checkpoint?");
 }
 
-void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems,
-                    const Rotary& rotary) const {
+void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems, const Rotary& rotary,
+                    const std::vector<std::string>& without) const {
   std::set<std::string> used, missing;
   for (const WeightSpec& spec : with_entries(specs)) {
     const std::string* name = resolve(spec.hf.name);
@@ -408,7 +411,7 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems,
                              missing.size() + used.size(), path_.string(),
                              list_of({missing.begin(), missing.end()})));
   }
-  check_others(used, rotary, problems);
+  check_others(used, rotary, without, problems);
 }
 
 void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out,

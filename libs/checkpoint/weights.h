@@ -49,9 +49,10 @@ class Weights {
   // that no parameter takes each become a Problem (options) with their names. A buffer that no
   // model learns (rotary inv_freq, GPT-2's masks) may be there if it holds what the model computes,
   // and a copy of the embedding or of the head: the head of a model whose head is tied, and what
-  // DeepSeek's modules of multi-token prediction share with the model.
-  void check(const std::vector<WeightSpec>& specs, Problems& problems,
-             const Rotary& rotary = {}) const;
+  // DeepSeek's modules of multi-token prediction share with the model. Tensors whose names begin
+  // with one of `without` may be there too.
+  void check(const std::vector<WeightSpec>& specs, Problems& problems, const Rotary& rotary = {},
+             const std::vector<std::string>& without = {}) const;
 
   // Copies the slice `ranges` (one for each dim of spec.shape) into `out`, of that slice's shape,
   // converting to its dtype. `check` must have passed. Throws Error (options) for numbers that are
@@ -63,7 +64,7 @@ class Weights {
  private:
   // Adds a problem for tensors that no parameter takes.
   void check_others(const std::set<std::string>& used, const Rotary& rotary,
-                    Problems& problems) const;
+                    const std::vector<std::string>& without, Problems& problems) const;
   // Throws Error (options) if the index and the tensors of its files differ.
   void check_index(const std::filesystem::path& index,
                    const std::map<std::string, std::filesystem::path>& file_of) const;

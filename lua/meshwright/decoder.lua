@@ -1,6 +1,8 @@
 -- Parts that the models of lua/meshwright/models share: options and their checks, projections,
 -- attention, the feed-forward part, head and loss, with the names that Hugging Face's checkpoints
 -- have for their weights.
+local rope = require "meshwright.rope"
+
 local decoder = {}
 
 -- The options of all decoders, as meshwright.kinds reads them.
@@ -19,6 +21,8 @@ local known = {
   { "vocab", "integer", "size of the vocabulary", at_least = 1, unit = "tokens" },
   { "tied", "boolean", "the output projection is the embedding's weight", fallback = false },
   { "rope_theta", "number", "base of the rotary angles", fallback = 10000.0, at_least = 1 },
+  { "rope_scaling", "table", 'angles for longer sequences, with the keys of config.json: { type = "llama3" | "yarn" | "linear", '
+    .. 'factor = 8, … }', optional = true },
   { "window", "integer", "tokens that a query sees, itself and those before it; left out: all", at_least = 1,
     optional = true, unit = "tokens" },
   { "norm_eps", "number", "added to the mean square in RMSNorm", fallback = 1e-5, at_least = 0 },
@@ -101,7 +105,10 @@ function decoder.check_heads(o, refuse, turned)
 end
 
 --- What a decoder with rotary positions checks.
-function decoder.check(o, refuse) decoder.check_heads(o, refuse, true) end
+function decoder.check(o, refuse)
+  decoder.check_heads(o, refuse, true)
+  if o.rope_scaling then rope.check(o.rope_scaling, refuse) end
+end
 
 --- The dims of a decoder.
 function decoder.dims(o)
@@ -130,18 +137,28 @@ function decoder.norm_over(x, over, scale, o, name)
 end
 
 --- The queries, keys or values of h: `name` is "q", "k" or "v", `heads` the dim of their heads.
-function decoder.project(h, name, heads)
-  return h:linear { { heads, "head_dim" }, name = "attention." .. name, hf = decoder.hf("self_attn." .. name .. "_proj") }
+function decoder.project(h, name, heads, bias)
+  return h:linear { { heads, "head_dim" }, name = "attention." .. name, bias = bias,
+    hf = decoder.hf("self_attn." .. name .. "_proj") }
 end
 
 --- What attention has made of each head, projected back to the width of the stream.
-function decoder.output(heads)
-  return heads:linear { "hidden", name = "attention.o", hf = decoder.hf "self_attn.o_proj" }
+function decoder.output(heads, bias)
+  return heads:linear { "hidden", name = "attention.o", bias = bias, hf = decoder.hf "self_attn.o_proj" }
+end
+
+--- The rotary positions of x, of which `width` elements of a head turn (default: all); `more`:
+--- other options of x:rope.
+function decoder.turned(x, o, more, width)
+  width = width or o.head_dim and o.head_dim > 0 and o.head_dim or o.hidden // o.heads
+  local options = rope.options(o.rope_theta, width, o.rope_scaling)
+  for key, value in pairs(more or {}) do options[key] = value end
+  return x:rope(options)
 end
 
 --- Grouped attention of h with rotary positions, projected back.
 function decoder.attention(h, o)
-  local function turned(x, name) return x:rope { theta = o.rope_theta, name = "attention." .. name .. "_rope" } end
+  local function turned(x, name) return decoder.turned(x, o, { name = "attention." .. name .. "_rope" }) end
   local q, k, v = decoder.project(h, "q", "heads"), decoder.project(h, "k", "kv_heads"), decoder.project(h, "v", "kv_heads")
   q, k = turned(q, "q"), turned(k, "k")
   return decoder.output(q:attend(k, v, { name = "attention", window = o.window, attention = o.attention }))

@@ -6,7 +6,7 @@ local hf = require "meshwright.hf"
 --- A kind of model (meshwright.kinds). `given`: its type and architecture there, sizes (defaults of
 --- options), more options, sees_all(o, layer), norms_heads.
 return function(given)
-  local changes = { tied = decoder.without, attention = decoder.without, norm_eps = 1e-6 }
+  local changes = { tied = decoder.without, rope_scaling = decoder.without, attention = decoder.without, norm_eps = 1e-6 }
   for name, size in pairs(given.sizes) do changes[name] = size end
   local options = decoder.more(decoder.options(changes), {
     { "query_pre_attn_scalar", "integer", "scores are divided by its square root", at_least = 1, fallback = 256 },

@@ -9,10 +9,14 @@
 --   prefix        what stands before the names of tensors, but for the head's
 --   lacks_optional  whether it has no tensors that may be missing
 --   none          why no architecture of transformers computes the same
+local rope = require "meshwright.rope"
+
 local hf = {}
 
 --- Null, which a table of Lua cannot hold.
 hf.null = { null = true }
+--- A list without entries, which in Lua is as good as a table without keys.
+hf.no_entries = { no_entries = true }
 
 --- A key of config.json. `names`: the name that is written, then others that are read; a dot leads
 --- into a table. `value`: nil is null. `option`: the model's option with this value; nil: all
@@ -47,7 +51,7 @@ function hf.decoder(o, sequence)
   local said = o.head_dim and o.head_dim > 0 and o.head_dim
   local head_dim = latent and o.qk_rope_head_dim or said or o.hidden // o.heads
   local plain = latent or head_dim == o.hidden // o.heads
-  return {
+  local config = {
     absent = defaults,
     keys = {
       key("num_hidden_layers", o.layers, "layers"),
@@ -60,7 +64,6 @@ function hf.decoder(o, sequence)
       key("vocab_size", o.vocab, "vocab"),
       key("rms_norm_eps", o.norm_eps, "norm_eps", 1e-6),
       key({ "rope_parameters.rope_theta", "rope_theta" }, o.rope_theta, "rope_theta", 10000.0),
-      key({ "rope_parameters.rope_type", "rope_scaling.rope_type", "rope_scaling.type" }, "default", nil, "default"),
       key("tie_word_embeddings", o.tied, "tied", false),
       key("hidden_act", "silu", nil, "silu", { "swish" }),
       key("attention_bias", false, nil, false),
@@ -69,6 +72,13 @@ function hf.decoder(o, sequence)
     -- rope_theta where transformers before version 5 look for it.
     more = { max_position_embeddings = sequence, rope_theta = o.rope_theta },
   }
+  for _, one in ipairs(rope.keys(o.rope_scaling)) do
+    local name, value, default = table.unpack(one)
+    local written = { "rope_parameters." .. name, "rope_scaling." .. name }
+    if name == "rope_type" then written[3], default = "rope_scaling.type", "default" end
+    hf.add(config, key(written, value, "rope_scaling." .. (name == "rope_type" and "type" or name), default or nil))
+  end
+  return config
 end
 
 --- Adds keys to a configuration.

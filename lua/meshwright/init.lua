@@ -216,6 +216,25 @@ function mw.zip(...)
   end
 end
 
+--- mw.rope_angles { type = "yarn", theta = 150000, width = 64, factor = 32, … }: options of
+--- x:rope, for rotary angles of longer sequences. `width`: the elements of a head that turn; the
+--- other keys are those of config.json's rope_scaling.
+local rope = require "meshwright.rope"
+function mw.rope_angles(...)
+  local _, given = arguments(...)
+  local said, scaling = type(given) == "table" and given or {}, {}
+  for key, value in pairs(said) do
+    if key ~= "theta" and key ~= "width" then scaling[key] = value end
+  end
+  local theta, width = said.theta or 10000.0, said.width
+  if math.type(width) ~= "integer" or width < 2 or width % 2 ~= 0 or math.type(theta) == nil or theta < 1 then
+    core.refuse(("mw.rope_angles: width is %s and theta %s"):format(tostring(width), tostring(theta)),
+      "width is an even number, theta 1 or more: mw.rope_angles { type = \"linear\", width = 64, factor = 4 }")
+  end
+  rope.check(scaling, function(_, _, message, hint) core.refuse("mw.rope_angles: " .. message, hint) end)
+  return rope.options(theta, width, scaling)
+end
+
 --- mw.strategy { name = "mine", axis = { … }, rules = { … } }: a strategy of one's own. What it
 --- returns stands in a plan as a plugin does: mine(2), mine { ways = 2 }.
 function mw.strategy(...)

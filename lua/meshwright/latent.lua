@@ -5,6 +5,7 @@
 -- checkpoints.
 local decoder = require "meshwright.decoder"
 local hf = require "meshwright.hf"
+local rope = require "meshwright.rope"
 
 local latent = {
   options = {
@@ -46,6 +47,7 @@ function latent.check(o, refuse)
   if o.kv_heads then
     refuse("option.conflict", "kv_heads", "latent attention has a key for every head", "leave kv_heads or kv_lora_rank out")
   end
+  if o.rope_scaling then rope.check(o.rope_scaling, refuse) end
   if o.qk_rope_head_dim and o.qk_rope_head_dim % 2 ~= 0 then
     refuse("model.odd", "qk_rope_head_dim",
       ("%d is odd; rotary positions turn the dims of a head in pairs"):format(o.qk_rope_head_dim), "make it even")
@@ -74,7 +76,7 @@ function latent.attention(h, o)
     return x:rms_norm { eps = o.norm_eps, name = "attention." .. name, hf = decoder.hf("self_attn." .. theirs) }
   end
   local function turn(x, name)
-    return x:rope { theta = o.rope_theta, pairs = "neighbours", width = "rope_dim", name = "attention." .. name }
+    return decoder.turned(x, o, { pairs = "neighbours", width = "rope_dim", name = "attention." .. name }, o.qk_rope_head_dim)
   end
   local q
   if o.q_lora_rank then
@@ -89,7 +91,9 @@ function latent.attention(h, o)
   turned = turn(turned, "k_rope")
   local kv = linear(norm(down, "kv_norm", "kv_a_layernorm"), { "heads", "kv_dim" }, "kv", "kv_b_proj")
   local k, v = kv:latent_keys(turned, { keys = "qk_dim", values = "value_dim", name = "attention.keys" })
-  h = q:attend(k, v, { name = "attention", window = o.window, attention = o.attention })
+  local scale, width = rope.score_scale(o.rope_scaling), o.qk_nope_head_dim + o.qk_rope_head_dim
+  h = q:attend(k, v, { name = "attention", window = o.window, attention = o.attention,
+    scale = scale ~= 1 and scale * width ^ -0.5 or nil })
   return linear(h, "hidden", "o", "o_proj")
 end
 

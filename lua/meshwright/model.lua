@@ -133,7 +133,7 @@ local model = { __name = "meshwright.graph" }
 local tape_of = setmetatable({}, { __mode = "k" })
 model.__index = function(self, name)
   if rawget(model, name) ~= nil then return rawget(model, name) end
-  local known = { "layers", "weight" }
+  local known = { "layers", "positions_of", "weight" }
   for key in pairs(self) do known[#known + 1] = key end
   table.sort(known)
   core.refuse(("m.%s: a graph has no such value"):format(tostring(name)), "it has m." .. table.concat(known, ", m."))
@@ -161,6 +161,12 @@ function model:weight(given)
   end
   options.name, options.dims = given[1], dims
   return append("weight", tape, options)
+end
+
+--- m:positions_of "patches": the numbers of a dim's elements, from 0, as m.positions are those of
+--- seq.
+function model:positions_of(dim)
+  return append("positions_of", tape_of_model(self), { dim = dim })
 end
 
 --- for layer in m:layers(n) do … end: the ops of each layer.

@@ -16,6 +16,7 @@ local known = {
     fallback = "softmax" },
   { "normalise", "boolean", "the weights of a token's experts sum to one (times scale)", fallback = true },
   { "scale", "number", "factor of the experts' weights", fallback = 1.0 },
+  { "logit_bias", "boolean", "the router's logits have a bias, which is trained", fallback = false },
   { "groups", "integer", "equal groups that the experts stand in", range = { 1, 65536 }, optional = true,
     usual = function(v) return v.groups == 1 end },
   { "group_top", "integer", "groups that a token chooses its experts in: those whose two highest experts sum to most; with "
@@ -23,13 +24,39 @@ local known = {
     usual = function(v) return v.group_top == 1 end },
 }
 
---- The options as a list of its own, from the `from`th on.
-function routing.options(from) return table.move(known, from or 1, #known, 1, {}) end
+--- The options as a list of its own, without those that are named.
+function routing.options(without)
+  local list = {}
+  for _, option in ipairs(known) do
+    local goes = false
+    for _, name in ipairs(without or {}) do goes = goes or option[1] == name end
+    if not goes then list[#list + 1] = option end
+  end
+  return list
+end
 
 --- Puts their values in `o` into the table `to`, for x:route.
 function routing.chosen(o, to)
-  for _, option in ipairs(known) do to[option[1]] = o[option[1]] end
+  for _, option in ipairs(known) do
+    if o[option[1]] ~= nil then to[option[1]] = o[option[1]] end
+  end
   return to
+end
+
+--- What experts of SwiGLU make of h. `given`: `block`, `router`, `gate`, `up` and `down`, parts
+--- of the names in a checkpoint; `beside`, a function that is called between dispatch and
+--- experts, so that what it computes does so while tokens are on their way.
+function routing.experts(h, o, given)
+  local function linear(rows, to, name)
+    return rows:expert_linear { to, name = "experts." .. name,
+      hf = ("%s.experts.{}.%s.weight"):format(given.block, given[name]) }
+  end
+  local rows, places, weights = h:route(routing.chosen(o, { name = "router", hf_bias = given.bias,
+    hf = ("%s.%s.weight"):format(given.block, given.router) }))
+  if given.beside then given.beside() end
+  local gate, up = linear(rows, "expert_ffn", "gate"), linear(rows, "expert_ffn", "up")
+  local inner = gate:swiglu(up, weights, { weighed = true, name = "experts.swiglu" })
+  return linear(inner, "hidden", "down"):combine(places, { name = "combine" })
 end
 
 --- Checks what a token chooses, of all experts or within groups of them.

@@ -176,6 +176,12 @@ function mw.weave(options) end
 ---@return fun(): ...
 function mw.zip(...) end
 
+---Options of x:rope, for rotary angles of longer sequences than a model was trained on at first.
+---@param of table { type = "yarn" | "llama3" | "linear", theta = 10000, width = 64, factor = 8, … }: the other keys are those
+---of config.json's rope_scaling
+---@return table options
+function mw.rope_angles(of) end
+
 ---What `over` and `skip` are told of a cell: the axes' values by their keys.
 ---@class meshwright.CellSoFar
 ---@field name string

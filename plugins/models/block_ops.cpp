@@ -55,11 +55,12 @@ std::pair<int, int> part_of_fused(const Json& given) {
 
 // The weight's name in a checkpoint that the option `hf` gives, whose "{}" is the layer's number;
 // empty: the parameter's own name.
-HfName hf_of(const Values& values, const Builder& b) {
+HfName hf_of(const Values& values, const Builder& b, const char* option = "hf") {
   HfName hf;
-  if (!values.has("hf")) return hf;
-  hf.name = values.text("hf");
+  if (!values.has(option)) return hf;
+  hf.name = values.text(option);
   hf.transposed = values.has("hf_transposed") && values.flag("hf_transposed");
+  hf.interleaved = values.has("hf_interleaved") && values.flag("hf_interleaved");
   if (values.has("hf_part")) {
     const auto [part, parts] = part_of_fused(values.at("hf_part"));
     hf.part = part - 1;
@@ -68,7 +69,7 @@ HfName hf_of(const Values& values, const Builder& b) {
   if (const std::size_t at = hf.name.find("{}"); at != std::string::npos) {
     if (b.layer < 0 || b.layer >= b.graph.layers) {
       throw Error(
-          Stage::options, "option.value", "hf",
+          Stage::options, "option.value", option,
           fmt::format("{} stands for a layer's number, outside of the layers", quote(hf.name)),
           "a name without {}");
     }
@@ -77,19 +78,20 @@ HfName hf_of(const Values& values, const Builder& b) {
   return hf;
 }
 
-// Turns the last `width` elements of x's last dim (invalid: all) by rotary positions. The model has
-// one table for all ops with these arguments.
-int with_rope(Builder& b, const std::string& name, int x, double theta, RopePairs pairs,
-              Dim width = {}) {
+// Turns the last `width` elements of x's last dim (invalid: all), or the `first`, by rotary
+// positions. The model has one table for all ops with these arguments.
+int with_rope(Builder& b, const std::string& name, int x, const RopeAngles& angles, Dim width,
+              bool first) {
   if (!width.valid()) width = b.dims(x).back();
   const std::string key =
-      fmt::format("rope {} {} {}", theta, width.name(), static_cast<int>(pairs));
-  const auto make = [theta, width, pairs](Builder& at) {
+      fmt::format("rope {} {} {} {} {}", angles.theta, width.name(), static_cast<int>(angles.pairs),
+                  angles.scale, fmt::join(angles.angles, " "));
+  const auto make = [angles, width](Builder& at) {
     std::string table = "rope";
     for (int n = 2; at.graph.find(table + ".cos") >= 0; ++n) table = fmt::format("rope_{}", n);
-    return at.rope_table(table, theta, width, pairs);
+    return at.rope_table(table, angles, width);
   };
-  return b.rope(name, x, b.make_once(key, make), pairs);
+  return b.rope(name, x, b.make_once(key, make), angles.pairs, first);
 }
 
 constexpr const char* hf_doc =
@@ -179,21 +181,42 @@ class RopeOp final : public BlockOp {
                 "which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1")
         .fallback("halves")
         .text("width", "a dim as large as the last part of x's last dim that turns; left out: all")
-        .optional();
+        .optional()
+        .boolean("first", "the first part of x's last dim turns, not the last")
+        .fallback(false)
+        .list("angles",
+              "by how much each pair turns from one token to the next; left out: theta ^ (-2 i / "
+              "width) for pair i, from 0")
+        .optional()
+        .number("scale", "of cosines and sines")
+        .range(1e-6, 1e6)
+        .fallback(1.0);
   }
   explicit RopeOp(const Values& values)
-      : theta_(values.number("theta")),
-        pairs_(values.text("pairs") == "halves" ? RopePairs::halves : RopePairs::neighbours),
-        width_(values.has("width") ? Dim(values.text("width")) : Dim()) {}
+      : width_(values.has("width") ? Dim(values.text("width")) : Dim()),
+        first_(values.flag("first")) {
+    angles_.theta = values.number("theta");
+    angles_.scale = values.number("scale");
+    if (values.text("pairs") != "halves") angles_.pairs = RopePairs::neighbours;
+    if (!values.has("angles")) return;
+    for (const Json& one : values.at("angles")) {
+      if (!one.is_number() || !std::isfinite(one.get<double>())) {
+        throw Error(Stage::options, "option.type", "angles",
+                    fmt::format("angles are numbers; got {}", describe(one)),
+                    "mw.rope_angles { … } gives those of YaRN and of Llama 3");
+      }
+      angles_.angles.push_back(one.get<double>());
+    }
+  }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {with_rope(b, name, inputs[0], theta_, pairs_, width_)};
+    return {with_rope(b, name, inputs[0], angles_, width_, first_)};
   }
 
  private:
-  const double theta_;
-  const RopePairs pairs_;
   const Dim width_;
+  const bool first_;
+  RopeAngles angles_;
 };
 
 class AttendOp final : public BlockOp {
@@ -264,9 +287,14 @@ class AttendOp final : public BlockOp {
 class SplitOp final : public BlockOp {
  public:
   static Options options() {
-    return Options().list("into", "two dims, as large together as x's last").positional("into");
+    return Options()
+        .list("into", "two dims, as large together as that dim of x")
+        .positional("into")
+        .text("of", "a dim of x; left out: the last one")
+        .optional();
   }
-  explicit SplitOp(const Values& values) : into_(dims_of(values, "into")) {
+  explicit SplitOp(const Values& values)
+      : into_(dims_of(values, "into")), of_(values.has("of") ? Dim(values.text("of")) : Dim()) {
     if (into_.size() == 2) return;
     throw Error(Stage::options, "option.value", "into",
                 fmt::format("{} dims, and x is split into two", into_.size()),
@@ -275,12 +303,13 @@ class SplitOp final : public BlockOp {
   int outputs() const override { return 2; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    const auto [first, second] = b.split(name, inputs[0], into_[0], into_[1]);
+    const auto [first, second] = b.split(name, inputs[0], into_[0], into_[1], of_);
     return {first, second};
   }
 
  private:
   const Dims into_;
+  const Dim of_;
 };
 
 class PositionsOp final : public BlockOp {
@@ -550,17 +579,27 @@ class AsOp final : public BlockOp {
 class ConcatOp final : public BlockOp {
  public:
   static Options options() {
-    return Options().text("into", "a dim as large as the last ones together").positional("into");
+    return Options()
+        .text("into", "a dim as large as the two together")
+        .positional("into")
+        .list("of", "the dims of a and of b that lie along it; left out: their last ones")
+        .optional();
   }
-  explicit ConcatOp(const Values& values) : into_(values.text("into")) {}
+  explicit ConcatOp(const Values& values) : into_(values.text("into")), of_(dims_of(values, "of")) {
+    if (of_.empty() || of_.size() == 2) return;
+    throw Error(Stage::options, "option.value", "of",
+                fmt::format("{} dims, and a and b have one each", of_.size()),
+                "of = { \"one\", \"patches\" }");
+  }
   std::vector<std::string> inputs() const override { return {"a", "b"}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {b.concat(name, inputs[0], inputs[1], into_)};
+    return {b.concat(name, inputs[0], inputs[1], into_, of_)};
   }
 
  private:
   const Dim into_;
+  const Dims of_;
 };
 
 class ShiftOp final : public BlockOp {
@@ -615,6 +654,7 @@ ExpertOptions read_router(const Values& values) {
       values.text("score") == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
   options.router.normalise = values.flag("normalise");
   options.router.scale = values.number("scale");
+  options.logit_bias = values.flag("logit_bias");
   if (values.has("groups")) options.router.groups = values.integer("groups");
   if (values.has("group_top")) options.router.group_top = values.integer("group_top");
   return options;
@@ -637,10 +677,8 @@ class RouteOp final : public BlockOp {
                           const std::vector<int>& inputs) const override {
     ExpertNames names;
     names.router = hf_of(values_, b);
-    if (values_.has("hf_bias")) {
-      names.bias = hf_of(Values(Json{{"hf", values_.at("hf_bias")}}), b);
-      names.bias.optional = true;
-    }
+    names.bias = hf_of(values_, b, "hf_bias");
+    names.bias.optional = values_.has("hf_bias") || values_.has("hf");
     // The name is that of the first of several ops, which stand beside each other.
     constexpr std::string_view router = ".router";
     std::string prefix = name;
@@ -663,16 +701,44 @@ class ExpertLinearOp final : public BlockOp {
     return Options()
         .text("to", "the dim that it makes of x's last")
         .positional("to")
+        .boolean("bias", "with a bias of each expert, of zeros at first")
+        .fallback(false)
+        .boolean("weighed", "a second value, the weights of the rows, multiplies their biases")
+        .fallback(false)
         .text("hf", "as for linear; after the layer's number, {} stands for the expert's")
-        .optional();
+        .optional()
+        .text("hf_bias", "the bias's name; left out: hf with .bias for .weight")
+        .optional()
+        .boolean("hf_transposed", "the checkpoint has the weight as (experts, in, out)")
+        .fallback(false)
+        .list("hf_part", "{ 2, 3 }: the second of three parts of the checkpoint's dim out")
+        .optional()
+        .boolean("hf_interleaved", "parts have every second row each, or every third …")
+        .fallback(false);
   }
-  explicit ExpertLinearOp(const Values& values) : values_(values), to_(values.text("to")) {}
+  explicit ExpertLinearOp(const Values& values) : values_(values), to_(values.text("to")) {
+    if (values.has("hf_part")) part_of_fused(values.at("hf_part"));
+    if (values.flag("bias") || !values.flag("weighed")) return;
+    throw Error(Stage::options, "option.needs", "weighed",
+                "weighed is for the bias of each expert, and there is none", "bias = true");
+  }
+  std::vector<std::string> inputs() const override {
+    if (values_.flag("weighed")) return {"rows", "weights"};
+    return {"rows"};
+  }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
     HfName hf = hf_of(values_, b);
     hf.apart = hf.name.find("{}") != std::string::npos;
+    hf.part_dim = hf.apart ? 0 : 1;
     size_of(b, name, to_);
-    return {b.expert_linear(name, inputs[0], to_, std::move(hf))};
+    std::optional<HfName> bias;
+    if (values_.flag("bias")) bias = bias_beside(hf);
+    if (bias && values_.has("hf_bias"))
+      bias = hf_of(values_, b, "hf_bias"), bias->part_dim = hf.part_dim, bias->transposed = false;
+    if (bias) bias->apart = bias->name.find("{}") != std::string::npos;
+    return {b.expert_linear(name, inputs[0], to_, std::move(hf), bias,
+                            inputs.size() > 1 ? inputs[1] : -1)};
   }
 
  private:

@@ -41,17 +41,6 @@ bool ends_with(const Dims& all, const Dims& last) {
   return all.size() >= last.size() && std::equal(last.rbegin(), last.rend(), all.rbegin());
 }
 
-// The name of the bias in a checkpoint that has the weight under the name `weight`.
-HfName bias_beside(const HfName& weight) {
-  constexpr std::string_view end = ".weight";
-  HfName bias;
-  if (!weight.name.ends_with(end)) return bias;
-  bias = weight;
-  bias.name.replace(bias.name.size() - end.size(), end.size(), ".bias");
-  bias.transposed = false;
-  return bias;
-}
-
 // Refuses too many tiles: attention over a window is cut into tiles of queries (ops/blocks.h), each
 // priced by itself.
 void check_window(const Graph& graph, std::int64_t window) {
@@ -71,6 +60,16 @@ void check_window(const Graph& graph, std::int64_t window) {
 
 }  // namespace
 
+HfName bias_beside(const HfName& weight) {
+  constexpr std::string_view end = ".weight";
+  HfName bias;
+  if (!weight.name.ends_with(end)) return bias;
+  bias = weight;
+  bias.name.replace(bias.name.size() - end.size(), end.size(), ".bias");
+  bias.transposed = false;
+  return bias;
+}
+
 std::string text_of(const Dims& dims) {
   std::string text;
   for (Dim dim : dims) text += (text.empty() ? "" : ", ") + dim.name();
@@ -88,6 +87,7 @@ Builder::Builder(std::string family, std::int64_t batch, std::int64_t sequence,
   tokens = graph.add_data("tokens", {"batch", "seq"}, Scalar::index);
   labels = graph.add_data("labels", {"batch", "seq"}, Scalar::index);
   positions = graph.add_data("positions", {"seq"}, Scalar::index);
+  below_[positions] = sequence;
 }
 
 void Builder::dim(Dim dim, std::int64_t size, bool even, Dim like, std::string from) {
@@ -149,8 +149,8 @@ std::vector<int> Builder::append(Op op, const std::vector<Graph::Output>& output
 
 // Rows of experts are no tensor of their dims: those of all experts lie one after the other.
 void Builder::check_rows(const Op& op) const {
-  static const std::set<std::string> computes_rows{"map",     "swiglu",        "gelu",    "add",
-                                                   "combine", "expert_linear", "dispatch"};
+  static const std::set<std::string> computes_rows{
+      "map", "swiglu", "gelu", "add", "combine", "expert_linear", "expert_bias", "dispatch"};
   const Dims& sparse = graph.sparse.dims;
   if (sparse.empty() || (computes_rows.count(op.kind()) > 0 && op.kind() != "map")) return;
   const bool any = std::any_of(op.inputs.begin(), op.inputs.end(),
@@ -212,16 +212,6 @@ int Builder::input(const std::string& name, const Dims& of, std::int64_t below) 
 // Refuses indices of an input that go beyond the rows that they name.
 void Builder::check_below(const std::string& name, int indices, Dim rows) const {
   if (rows == Dim("seq") && graph.size(rows) == 1) return;  // built to look at, not to run
-  if (indices == positions) {
-    require(
-        graph.size(rows) >= graph.size("seq"), name,
-        [&] {
-          return fmt::format("{} = {} rows, and the indices go up to sequence = {}", rows.name(),
-                             graph.size(rows), graph.size("seq"));
-        },
-        "give the weight as many rows");
-    return;
-  }
   const auto known = below_.find(indices);
   require(
       known == below_.end() || known->second <= graph.size(rows), name,
@@ -340,21 +330,26 @@ int Builder::add_positions(const std::string& name, int x, int weight) {
                 {{"", in}})[0];
 }
 
-std::vector<int> Builder::rope_table(const std::string& name, double theta, Dim width,
-                                     RopePairs pairs) {
+std::vector<int> Builder::rope_table(const std::string& name, const RopeAngles& angles, Dim width) {
   if (graph.size(width) % 2 != 0) {
     throw Error(Stage::options, "model.odd", "",
                 fmt::format("{}: {} = {} is odd; rotary positions turn the dims of a head in pairs",
                             name, width.name(), graph.size(width)),
                 "make it even");
   }
+  const auto pairs = static_cast<std::size_t>(graph.size(width) / 2);
+  require(angles.angles.empty() || angles.angles.size() == pairs, name, [&] {
+    return fmt::format("{} angles, and {} = {} has {} pairs", angles.angles.size(), width.name(),
+                       graph.size(width), pairs);
+  });
   const Dims dims{"seq", width};
   return append(
-      op(name, mw::rope_table(theta, pairs), {use(positions)}, {width}),
+      op(name, mw::rope_table(angles), {use(positions)}, {width}),
       {{name + ".cos", dims, Scalar::real, false}, {name + ".sin", dims, Scalar::real, false}});
 }
 
-int Builder::rope(const std::string& name, int x, const std::vector<int>& table, RopePairs pairs) {
+int Builder::rope(const std::string& name, int x, const std::vector<int>& table, RopePairs pairs,
+                  bool first) {
   const Dims& in = dims(x);
   const Dim width = dims(table[0]).back();
   require((in.size() == 3 || in.size() == 4) && in[1] == Dim("seq"), name,
@@ -363,9 +358,9 @@ int Builder::rope(const std::string& name, int x, const std::vector<int>& table,
     return fmt::format("the angles are of {} = {}, more than {} = {}", width.name(),
                        graph.size(width), in.back().name(), graph.size(in.back()));
   });
-  return append(
-      op(name, mw::rope(pairs), {real(x, name), use(table[0]), use(table[1])}, {in.back(), width}),
-      {{"", in}})[0];
+  return append(op(name, mw::rope(pairs, first), {real(x, name), use(table[0]), use(table[1])},
+                   {in.back(), width}),
+                {{"", in}})[0];
 }
 
 int Builder::attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits,
@@ -420,10 +415,27 @@ int Builder::attention(const std::string& name, int q, int k, int v, const Atten
   return append(std::move(attends), {{"", out}})[0];
 }
 
-int Builder::distance(const std::string& name, const DistanceBuckets& options) {
+int Builder::positions_of(Dim dim) {
+  if (dim == Dim("seq")) return positions;
+  const auto known = positions_.find(dim);
+  if (known != positions_.end()) return known->second;
+  require(graph.dims().count(dim) > 0 && dim != Dim("batch"), "positions_of",
+          [&] { return fmt::format("the model has no dim {}", quote(dim.name())); });
+  const int value = graph.add_data("positions of " + dim.name(), {dim}, Scalar::index);
+  below_[value] = graph.size(dim);
+  return positions_[dim] = value;
+}
+
+int Builder::distance(const std::string& name, int of_positions, const DistanceBuckets& options) {
+  const auto is_it = [&](const auto& known) { return known.second == of_positions; };
+  require(
+      of_positions == positions || std::any_of(positions_.begin(), positions_.end(), is_it), name,
+      [&] { return fmt::format("{} are no positions", graph.value(of_positions).name); },
+      "m.positions:distance(), or m:positions_of \"dim\":distance()");
+  const Dim lie = dims(of_positions).front(), key = keys_of(lie);
   const Scalar scalar = options.buckets > 0 ? Scalar::index : Scalar::real;
-  const int made = append(op(name, mw::distance(options), {use(positions)}, {"keys"}),
-                          {{"", {"seq", "keys"}, scalar, false}})[0];
+  const int made = append(op(name, mw::distance(options), {use(of_positions)}, {key}),
+                          {{"", {lie, key}, scalar, false}})[0];
   if (options.buckets > 0) below_[made] = options.buckets;
   return made;
 }
@@ -452,9 +464,12 @@ Dim Builder::keys_of(Dim lie) {
   return key;
 }
 
-std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Dim second) {
+std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Dim second, Dim of) {
   Dims one = dims(x), two = one;
-  const Dim whole = one.back();
+  const Dim whole = of.valid() ? of : one.back();
+  refuse_batch(name, whole);
+  require(contains(one, whole), name,
+          [&] { return fmt::format("x {} has no dim {}", text_of(one), quote(whole.name())); });
   for (Dim part : {first, second}) {
     require(
         graph.dims().count(part) > 0, name,
@@ -466,8 +481,8 @@ std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Di
                        graph.size(first), second.name(), graph.size(second), whole.name(),
                        graph.size(whole));
   });
-  one.back() = first;
-  two.back() = second;
+  std::replace(one.begin(), one.end(), whole, first);
+  std::replace(two.begin(), two.end(), whole, second);
   const std::vector<int> both =
       append(op(name, mw::split(), {real(x, name)}, {whole, first, second}),
              {{name + "." + first.name(), one}, {name + "." + second.name(), two}});
@@ -595,26 +610,36 @@ int Builder::as(const std::string& name, int x, const Dims& to) {
   return append(op(name, mw::permuted(order), {all}, whole), {{"", to}})[0];
 }
 
-int Builder::concat(const std::string& name, int a, int b, Dim into) {
-  Dims out = dims(a);
-  const auto size = [&](Dim dim) { return graph.dims().count(dim) > 0 ? graph.size(dim) : 0; };
-  const bool alike = !out.empty() && out.size() == dims(b).size() &&
-                     std::equal(out.begin(), out.end() - 1, dims(b).begin());
-  require(alike, name, [&] {
-    return fmt::format("a {} and b {} differ in more than their last dim", text_of(dims(a)),
-                       text_of(dims(b)));
-  });
+int Builder::concat(const std::string& name, int a, int b, Dim into, const Dims& of) {
+  const auto along = [&](int value, std::size_t i) {
+    const Dims& all = dims(value);
+    const Dim dim = !of.empty() ? of.at(i) : all.empty() ? Dim() : all.back();
+    require(dim.valid() && contains(all, dim), name, [&] {
+      return fmt::format("{} {} has no dim {}", i == 0 ? "a" : "b", text_of(all),
+                         dim.valid() ? quote(dim.name()) : "to go along");
+    });
+    refuse_batch(name, dim);
+    return dim;
+  };
+  const Dim first = along(a, 0), second = along(b, 1);
   require(
       graph.dims().count(into) > 0, name,
       [&] { return fmt::format("the model has no dim {}", quote(into.name())); },
       "give it a size in dims");
-  const Dim first = out.back(), second = dims(b).back();
+  Dims out = dims(a), fewer = dims(b);
+  std::replace(out.begin(), out.end(), first, into);
+  std::replace(fewer.begin(), fewer.end(), second, into);
+  if (fewer.size() > out.size()) std::swap(out, fewer);
+  require(shared(out, fewer, true) == fewer, name, [&] {
+    return fmt::format("a {} and b {} differ in more than {} and {}", text_of(dims(a)),
+                       text_of(dims(b)), first.name(), second.name());
+  });
+  const auto size = [&](Dim dim) { return graph.size(dim); };
   require(size(first) + size(second) == size(into), name, [&] {
     return fmt::format("{} = {} and {} = {} are not {} = {} together", first.name(), size(first),
                        second.name(), size(second), into.name(), size(into));
   });
-  out.back() = into;
-  return append(op(name, mw::concat(), {real(a, name), real(b, name)}, {first, second, into}),
+  return append(op(name, mw::concat(into), {real(a, name), real(b, name)}, {first, second, into}),
                 {{"", out}})[0];
 }
 

@@ -119,7 +119,11 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
   std::shared_ptr<const ElementOp> evens;
   if (rate != 0) evens = std::make_shared<EvenOut>(even, rate);
   const int bias = graph.add_counter(name + ".bias", {"scores"}, std::move(evens), bias_name);
-  const int logits = linear(name, x, weight);
+  int logit_bias = -1;
+  if (options.logit_bias)
+    logit_bias = parameter(name + ".logit_bias", {"scores"}, {Init::Kind::zeros, 0},
+                           bias_beside(names.router));
+  const int logits = linear(name, x, weight, logit_bias);
   auto [weights, picks] = choose_experts(prefix + ".route", logits, bias, options.router);
   balance(prefix, logits, picks, options);
   if (options.capacity) picks = admit(prefix + ".admit", picks, room(options));
@@ -134,7 +138,8 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
   return {made_rows[0], made_rows[1], weighs};
 }
 
-int Builder::expert_linear(const std::string& name, int rows, Dim to, HfName hf) {
+int Builder::expert_linear(const std::string& name, int rows, Dim to, HfName hf,
+                           const std::optional<HfName>& bias, int weights) {
   Dims out = dims(rows);
   const Dim from = out.back();
   out.back() = to;
@@ -150,7 +155,13 @@ int Builder::expert_linear(const std::string& name, int rows, Dim to, HfName hf)
   for (auto at = static_cast<std::size_t>(producer + 1); at < ops.size(); ++at) {
     if (ops[at].counts_rows && ops[at].inputs[0].value == rows) linear.counts_rows = false;
   }
-  return append(std::move(linear), {{"", out}})[0];
+  const int made = append(std::move(linear), {{"", out}})[0];
+  if (!bias) return made;
+  std::vector<Use> inputs{
+      use(made), use(parameter(name + ".bias", {"experts", to}, {Init::Kind::zeros, 0}, *bias))};
+  inputs[0].linear = inputs[1].additive = true;
+  if (weights >= 0) inputs.push_back(use(weights));
+  return append(op(name + ".with_bias", mw::expert_bias(), std::move(inputs)), {{"", out}})[0];
 }
 
 int Builder::combine(const std::string& name, int rows, int places) {

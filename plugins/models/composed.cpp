@@ -15,6 +15,7 @@
 #include "meshwright/engine/text.h"
 
 #include "composed.h"
+#include "meshwright/hf_config.h"
 #include "meshwright/inputs.h"
 #include "meshwright/model.h"
 #include "meshwright/plugin.h"
@@ -57,7 +58,8 @@ struct Part {
   Json table;  // the record of the function, without places
 };
 
-const std::set<std::string> reserved_inputs{"tokens", "labels", "positions", "weight", "layers"};
+const std::set<std::string> reserved_inputs{"tokens", "labels", "positions",
+                                            "weight", "layers", "positions_of"};
 
 struct Input {
   Dims dims;
@@ -89,7 +91,7 @@ std::optional<Ref> ref_of(const Json& json, std::size_t ops) {
   return Ref{static_cast<std::size_t>(*op), static_cast<std::size_t>(*output) - 1};
 }
 
-class Composed final : public Model, public ModelInputs {
+class Composed final : public Model, public ModelInputs, public HfModel {
  public:
   static Options options() {
     return Options()
@@ -123,11 +125,17 @@ class Composed final : public Model, public ModelInputs {
              "vocabulary; left out: an RMSNorm")
         .optional()
         .boolean("tied", "the output projection is the embedding's weight")
-        .fallback(false);
+        .fallback(false)
+        .table("hf",
+               "what Hugging Face's transformers calls the model: { type = \"bert\", architecture "
+               "= \"BertForMaskedLM\", config = { hidden_size = 64, … }, without = { \"pooler.\" "
+               "} }; weights are held to it, and exported with such a config.json")
+        .optional();
   }
 
   explicit Composed(const Values& values) : values_(values), of_kind_(values.has(model_kind_key)) {
     read_dims(values.at("dims"));
+    if (values.has("hf")) read_hf(values.at("hf"));
     check_functions();
     if (values.has("inputs")) read_inputs(values.at("inputs"));
     if (values.has("graph")) {
@@ -164,6 +172,8 @@ class Composed final : public Model, public ModelInputs {
     }
     return all;
   }
+
+  std::optional<HfConfig> hf_config(std::int64_t) const override { return hf_; }
 
   Json made_of() const override {
     Json all = Json::array();
@@ -283,6 +293,44 @@ class Composed final : public Model, public ModelInputs {
     std::vector<std::string> all;
     for (const auto& [name, dim] : dims_) all.push_back(name);
     return all;
+  }
+
+  void read_hf(const Json& table) {
+    static const Options options =
+        Options()
+            .text("type", "config.json's model_type")
+            .text("architecture", "the class in transformers")
+            .table("config", "further keys of config.json, which are written and compared")
+            .optional()
+            .list("without",
+                  "what the names of tensors begin with that the model does not compute with")
+            .optional();
+    Problems problems;
+    const Values given = options.read(table, "hf", problems);
+    problems.throw_if_any();
+    hf_.emplace();
+    hf_->of_script = true;
+    hf_->types = {given.text("type")};
+    hf_->architecture = given.text("architecture");
+    if (given.has("config")) add_hf_keys("", given.at("config"));
+    for (const Json& one : given.has("without") ? given.at("without") : Json::array()) {
+      if (!one.is_string() || one.get<std::string>().empty())
+        refuse("option.type", "hf.without", "", fmt::format("got {}", describe(one)),
+               "without = { \"pooler.\" }");
+      hf_->without.push_back(one);
+    }
+  }
+
+  // The keys of a table of config.json; those of a table in it have names such as "text_config.x".
+  void add_hf_keys(const std::string& before, const Json& table) {
+    for (const auto& [name, value] : table.items()) {
+      if (name.starts_with('$')) continue;
+      if (value.is_object() && !value.empty()) {
+        add_hf_keys(before + name + ".", value);
+      } else {
+        hf_->keys.push_back({{before + name}, value, ""});
+      }
+    }
   }
 
   void read_inputs(const Json& table) {
@@ -766,6 +814,7 @@ class Composed final : public Model, public ModelInputs {
   std::set<std::string> bounds_;  // dims that indices of inputs are below
   std::vector<Part> blocks_;
   std::optional<Part> embed_, head_, graph_;
+  std::optional<HfConfig> hf_;
   mutable std::map<std::string, std::shared_ptr<const BlockOp>> made_;  // ops by kind and options
 };
 

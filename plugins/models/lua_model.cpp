@@ -126,6 +126,7 @@ void add_option(Options& options, const std::string& kind, const Json& one) {
   if (type == "number") options.number(name, doc);
   if (type == "boolean") options.boolean(name, doc);
   if (type == "text") options.text(name, doc);
+  if (type == "table") options.table(name, doc);
   if (type == "choice") options.choice(name, one.at("choices"), doc);
   if (one.contains("range")) options.range(one.at("range")[0], one.at("range")[1]);
   if (one.contains("at_least")) options.at_least(one.at("at_least"));
@@ -140,9 +141,10 @@ void add_option(Options& options, const std::string& kind, const Json& one) {
   }
 }
 
-// What Lua has in place of null, which a table of Lua cannot hold.
+// What Lua has in place of null and of a list without entries (hf.null, hf.no_entries).
 Json with_nulls(const Json& value) {
   if (value == Json{{"null", true}}) return nullptr;
+  if (value == Json{{"no_entries", true}}) return Json::array();
   return value;
 }
 
@@ -203,7 +205,7 @@ class LuaModel : public Model, public HfModel, public ModelInputs {
     return dynamic_cast<const ModelInputs&>(*graph_).inputs(sequence);
   }
 
-  HfConfig hf_config(std::int64_t sequence) const override {
+  std::optional<HfConfig> hf_config(std::int64_t sequence) const override {
     const Json given = call("hf", {values_.json(), sequence});
     HfConfig config;
     config.types = given.at("types").get<std::vector<std::string>>();
@@ -280,8 +282,9 @@ class LuaOp final : public BlockOp {
 
 constexpr char attention_op[] = "attention", mlp_op[] = "mlp", experts_op[] = "experts";
 
-constexpr char gemma2[] = "gemma2", gemma3[] = "gemma3", gpt[] = "gpt", llama[] = "llama",
-               mamba2[] = "mamba2", moe[] = "moe", olmo2[] = "olmo2", qwen3[] = "qwen3";
+constexpr char gemma2[] = "gemma2", gemma3[] = "gemma3", gpt[] = "gpt", gpt_oss[] = "gpt_oss",
+               llama[] = "llama", mamba2[] = "mamba2", moe[] = "moe", olmo2[] = "olmo2",
+               qwen3[] = "qwen3", qwen3_next[] = "qwen3_next";
 
 }  // namespace
 
@@ -293,6 +296,9 @@ MESHWRIGHT_BUILT_IN(
     model<KindOfModel<gemma2>>(gemma2, "Gemma 2: every second layer sees a window; soft caps"),
     model<KindOfModel<gemma3>>(gemma3, "Gemma 3 (text): five layers of six see a window"),
     model<KindOfModel<qwen3>>(qwen3, "Qwen3 decoder: queries and keys are normed"),
+    model<KindOfModel<gpt_oss>>(gpt_oss, "gpt-oss: experts, sinks of attention, windows, biases"),
+    model<KindOfModel<qwen3_next>>(qwen3_next,
+                                   "Qwen3-Next: gated delta rule, gated attention, experts"),
     model<KindOfModel<olmo2>>(olmo2, "OLMo 2 decoder: norms after each block, not before"),
     model<KindOfModel<mamba2>>(mamba2,
                                "Mamba-2 decoder: a convolution and a recurrence, no attention"));

@@ -38,17 +38,25 @@ class DistanceOp final : public BlockOp {
   std::vector<std::string> inputs() const override { return {"positions"}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    if (inputs[0] != b.positions) {
-      throw Error(Stage::options, "model.dims", "",
-                  fmt::format("{}: {} are not the positions of the tokens", name,
-                              b.graph.value(inputs[0]).name),
-                  "m.positions:distance()");
-    }
-    return {b.distance(name, of_)};
+    return {b.distance(name, inputs[0], of_)};
   }
 
  private:
   DistanceBuckets of_;
+};
+
+// The numbers of a dim's elements, as m.positions are those of seq.
+class PositionsOfOp final : public BlockOp {
+ public:
+  static Options options() { return Options().text("dim", "a dim of the model").positional("dim"); }
+  explicit PositionsOfOp(const Values& values) : dim_(values.text("dim")) {}
+  std::vector<std::string> inputs() const override { return {}; }
+  std::vector<int> append(Builder& b, const std::string&, const std::vector<int>&) const override {
+    return {b.positions_of(dim_)};
+  }
+
+ private:
+  const Dim dim_;
 };
 
 class SoftmaxOp final : public BlockOp {
@@ -71,8 +79,10 @@ class SoftmaxOp final : public BlockOp {
 MESHWRIGHT_BUILT_IN(
     op<DistanceOp>(
         "distance",
-        "positions (seq) -> (seq, keys): how far a key lies before a query, for a bias of "
-        "attention"),
+        "positions (seq), or those of another dim -> (seq, keys): how far a key lies before a "
+        "query, for a bias of attention"),
+    op<PositionsOfOp>("positions_of",
+                      "-> (dim): the numbers of a dim's elements, from 0, for lookup and distance"),
     op<SoftmaxOp>("softmax", "x -> the same dims: exp(x) over its sum along a dim"));
 
 }  // namespace mw

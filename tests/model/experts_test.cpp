@@ -181,6 +181,19 @@ OpCase linear_case(const OpCase& sent, const Layer& l, Range part) {
                    {forward(sent).outputs[0], l.gate.narrow(0, part.offset, part.size)});
 }
 
+// `of_rows`: the bias is multiplied by the weights of rows.
+OpCase bias_case(const OpCase& sent, const Layer& l, Range part, bool of_rows) {
+  const Tensors rows = forward(sent).outputs;
+  const Dims in = rows_of("hidden");
+  std::vector<Dims> dims{in, {"experts", "hidden"}};
+  Tensors values{at::randn_like(rows[0]),
+                 at::randn({part.size, rows[0].size(-1)}, rows[0].options())};
+  if (of_rows) dims.push_back(cells), values.push_back(at::randn(rows[1].sizes(), at::kDouble));
+  OpCase c = rows_case(sent, l, part, expert_bias(), dims, in, values);
+  if (of_rows) c.wide[2] = true;
+  return c;
+}
+
 }  // namespace
 
 TEST_CASE("rows: sent, worked on and put together", "[kernels]") {
@@ -211,6 +224,15 @@ TEST_CASE("rows: sent, worked on and put together", "[kernels]") {
   check_op(weighed_case(sent, l, part), [](const Tensors& in) {
     return Tensors{at::einsum("rh,r->rh", {in[0] * at::sigmoid(in[0]) * in[1], in[2]})};
   });
+  for (const bool of_rows : {false, true}) {
+    check_op(bias_case(sent, l, part, of_rows), [&](const Tensors& in) {
+      Tensors biases{at::zeros({0, hidden}, at::kDouble)};
+      for (std::size_t e = 0; e < counts.size(); ++e)
+        biases.push_back(in[1][static_cast<std::int64_t>(e)].expand({counts[e], hidden}));
+      const at::Tensor all = at::cat(biases);
+      return Tensors{in[0] + (of_rows ? all * in[2].unsqueeze(1) : all)};
+    });
+  }
   check_op(linear_case(sent, l, part), [&](const Tensors& in) {
     Tensors rows{at::zeros({0, 3}, at::kDouble)};
     std::int64_t first = 0;
@@ -235,6 +257,7 @@ TEST_CASE("experts' ops declare the memory that the allocator sees", "[kernels]"
     check_memory(weights_case(sent, l, part), type);
     check_memory(combine_case(sent, l, part), type);
     check_memory(weighed_case(sent, l, part), type);
+    check_memory(bias_case(dispatch_case(fair, part), fair, part, true), type);
     check_memory(linear_case(dispatch_case(fair, part), fair, part), type);
   }
 }

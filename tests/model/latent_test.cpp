@@ -30,7 +30,7 @@ at::Tensor turn(const at::Tensor& x, double theta) {
 }
 
 Tensors tables(std::int64_t seq, std::int64_t width, RopePairs pairs, double theta) {
-  OpCase table(rope_table(theta, pairs), {{"seq"}}, {{"seq", "turned"}, {"seq", "turned"}},
+  OpCase table(rope_table({theta, pairs}), {{"seq"}}, {{"seq", "turned"}, {"seq", "turned"}},
                {{"seq", seq}, {"turned", width}});
   table.inputs[0] = at::arange(seq, at::kLong);
   return run(table, {}, Into::fresh).outputs;

@@ -146,12 +146,35 @@ TEST_CASE("sums over dims", "[kernels]") {
 }
 
 TEST_CASE("concat", "[kernels]") {
-  OpCase c(concat(), {{"batch", "seq", "first"}, {"batch", "seq", "second"}},
+  OpCase c(concat("both"), {{"batch", "seq", "first"}, {"batch", "seq", "second"}},
            {{"batch", "seq", "both"}},
            {{"batch", 3}, {"seq", 5}, {"first", 2}, {"second", 4}, {"both", 6}});
   c.real(0);
   c.real(1);
   check_op(c, [](const Tensors& in) { return Tensors{at::cat({in[0], in[1]}, -1)}; });
+  check_memory(c, at::kFloat);
+}
+
+TEST_CASE("concat along another dim, of what lacks batch", "[kernels]") {
+  OpCase c(concat("both"), {{"first", "width"}, {"batch", "second", "width"}},
+           {{"batch", "both", "width"}},
+           {{"batch", 3}, {"width", 5}, {"first", 2}, {"second", 4}, {"both", 6}});
+  c.real(0);
+  c.real(1);
+  check_op(c, [](const Tensors& in) {
+    return Tensors{at::cat({in[0].unsqueeze(0).expand({3, 2, 5}), in[1]}, 1)};
+  });
+  check_memory(c, at::kFloat);
+}
+
+TEST_CASE("split along another dim", "[kernels]") {
+  OpCase c(split(), {{"batch", "both", "width"}},
+           {{"batch", "first", "width"}, {"batch", "second", "width"}},
+           {{"batch", 3}, {"width", 5}, {"first", 2}, {"second", 4}, {"both", 6}});
+  c.real(0);
+  check_op(c, [](const Tensors& in) {
+    return Tensors{in[0].narrow(1, 0, 2).clone(), in[0].narrow(1, 2, 4).clone()};
+  });
   check_memory(c, at::kFloat);
 }
 

@@ -50,9 +50,11 @@ void read_weights(const Values& values, RunSetup& setup, std::vector<std::string
     const std::string path = values.find_file(values.text("weights"));
     const PlanRequest& request = setup.plan->request;
     Rotary rotary;
+    std::vector<std::string> without;
     if (const auto config = hf_config_of(*request.model, request.sequence)) {
       check_hf_config(config_beside(path), request.model->name(), *config, found);
       rotary = rotary_of(*config);
+      without = config->without;
       if (config_beside(path).empty())
         notes.push_back(fmt::format(
             "weights: there is no config.json beside {}, so that {}the number of heads, a window "
@@ -64,7 +66,7 @@ void read_weights(const Values& values, RunSetup& setup, std::vector<std::string
     const auto weights = std::make_shared<const Weights>(path);
     // Shapes are checked only where config.json fits, as its problems are nearer to the cause.
     const std::vector<WeightSpec> specs = weight_specs(*setup.plan->graph);
-    if (found.empty()) weights->check(specs, found, rotary);
+    if (found.empty()) weights->check(specs, found, rotary, without);
     const at::ScalarType computed = scalar_type(setup.plan->programs.front().dtype);
     setup.fill = [weights, specs, computed](const Value& parameter, const std::vector<Range>& part,
                                             const at::Tensor& out) {

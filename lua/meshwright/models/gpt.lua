@@ -4,7 +4,7 @@ local decoder = require "meshwright.decoder"
 local hf = require "meshwright.hf"
 
 local gpt = { options = decoder.options { kv_heads = decoder.without, rope_theta = decoder.without,
-  window = decoder.without, tied = true,
+  rope_scaling = decoder.without, window = decoder.without, tied = true,
   heads = { "heads", "integer", "attention heads; must divide hidden, unless head_dim is given", range = { 1, 65536 } },
   ffn = { "ffn", "integer", "width of the feed-forward part; 4 hidden by default", at_least = 1, optional = true,
     usual = function(v) return v.hidden ~= nil and v.ffn == 4 * v.hidden end },

@@ -5,7 +5,8 @@ local decoder = require "meshwright.decoder"
 local hf = require "meshwright.hf"
 
 local mamba2 = { options = decoder.options { layers = 64, hidden = 4096, vocab = 32768, ffn = decoder.without,
-  kv_heads = decoder.without, rope_theta = decoder.without, window = decoder.without, attention = decoder.without,
+  kv_heads = decoder.without, rope_theta = decoder.without, rope_scaling = decoder.without,
+  window = decoder.without, attention = decoder.without,
   heads = { "heads", "integer", "heads of the recurrence", range = { 1, 65536 }, fallback = 128 },
   head_dim = { "head_dim", "integer", "width of a head", at_least = 1, fallback = 64 } } }
 decoder.more(mamba2.options, {

@@ -18,7 +18,7 @@ decoder.more(moe.options, {
   { "shared_experts", "integer", "experts that every token goes through, as one of their width", at_least = 0, fallback = 0 },
   { "dense_layers", "integer", "leading layers without experts, of width ffn", at_least = 0, fallback = 0 },
 })
-decoder.more(moe.options, routing.options(2))
+decoder.more(moe.options, routing.options { "top_k", "logit_bias" })
 decoder.more(moe.options, {
   { "predict_ahead", "integer", "modules behind the layers, of a layer each, that predict the tokens after the next one",
     range = { 0, 64 }, optional = true, usual = function(v) return v.predict_ahead == 0 end },
@@ -65,25 +65,20 @@ end
 
 -- The feed-forward part of a layer with experts: x plus what the experts make of h.
 local function experts(x, h, o)
-  local deepseek = is_deepseek(o)
-  local block = "model.layers.{}." .. (deepseek and "mlp" or "block_sparse_moe")
-  local function linear(rows, to, name, theirs)
-    return rows:expert_linear { to, name = "experts." .. name, hf = ("%s.experts.{}.%s.weight"):format(block, theirs) }
+  local block = "model.layers.{}." .. (is_deepseek(o) and "mlp" or "block_sparse_moe")
+  local names = is_deepseek(o) and { gate = "gate_proj", up = "up_proj", down = "down_proj" }
+    or { gate = "w1", up = "w3", down = "w2" }
+  names.block, names.router, names.bias = block, "gate", block .. ".gate.e_score_correction_bias"
+  local shared
+  if o.shared_experts > 0 then
+    function names.beside() shared = decoder.mlp(h, decoder.swiglu, "shared", "mlp.shared_experts", "shared_ffn") end
   end
-  local rows, places, weights = h:route(routing.chosen(o, { name = "router", hf = block .. ".gate.weight",
-    hf_bias = block .. ".gate.e_score_correction_bias" }))
-  -- Between dispatch and experts, so that shared experts compute while tokens are on their way.
-  local beside = o.shared_experts > 0 and decoder.mlp(h, decoder.swiglu, "shared", "mlp.shared_experts", "shared_ffn")
-  local gate = linear(rows, "expert_ffn", "gate", deepseek and "gate_proj" or "w1")
-  local up = linear(rows, "expert_ffn", "up", deepseek and "up_proj" or "w3")
-  local made = gate:swiglu(up, weights, { weighed = true, name = "experts.swiglu" })
-  made = linear(made, "hidden", "down", deepseek and "down_proj" or "w2"):combine(places, { name = "combine" })
-  x = decoder.add(x, made, "mlp")
-  return beside and decoder.add(x, beside, "shared") or x
+  x = decoder.add(x, routing.experts(h, o, names), "mlp")
+  return shared and decoder.add(x, shared, "shared") or x
 end
 
 -- A layer; `dense`: without experts.
-local function made_by_layer(x, o, dense)
+local function decoder_layer(x, o, dense)
   local attention = o.kv_lora_rank and latent.attention or decoder.attention
   x = decoder.add(x, attention(decoder.norm(x, o, "attention_norm", "input_layernorm"), o), "attention")
   local h = decoder.norm(x, o, "mlp_norm", "post_attention_layernorm")
@@ -100,14 +95,14 @@ local function look_ahead(m, h, o, w, k)
   token = decoder.norm(token:lookup(w, { name = "ahead.embedding" }), o, "ahead.token_norm", "enorm")
   local both = token:concat(decoder.norm(h, o, "ahead.stream_norm", "hnorm"), { "ahead", name = "ahead.both" })
   local x = both:linear { "hidden", name = "ahead.project", hf = decoder.hf "eh_proj" }
-  return decoder.norm(made_by_layer(x, o), o, "ahead.norm", "shared_head.norm")
+  return decoder.norm(decoder_layer(x, o), o, "ahead.norm", "shared_head.norm")
 end
 
 function moe.graph(m, o)
   local x, w = decoder.embed(m)
   local more = ahead(o)
   local head = more > 0 and decoder.head(m, o, w)  -- before the layers, for which it is one
-  for layer in m:layers(o.layers) do x = made_by_layer(x, o, layer < o.dense_layers) end
+  for layer in m:layers(o.layers) do x = decoder_layer(x, o, layer < o.dense_layers) end
   if more == 0 then return decoder.loss(m, decoder.logits(m, x, o, w)) end
   local streams = { decoder.last_norm(x, o) }
   for k in m:layers(more) do streams[k + 2] = look_ahead(m, streams[k + 1], o, w, k + 1) end

@@ -13,7 +13,7 @@ function olmo2.graph(m, o)
     local function turned(name, heads)
       local part, norm = decoder.project(x, name, heads), "attention." .. name .. "_norm"
       local scale = m:weight { norm, heads, "head_dim", init = "ones", hf = decoder.hf("self_attn." .. name .. "_norm") }
-      return decoder.norm_over(part, { heads, "head_dim" }, scale, o, norm):rope { theta = o.rope_theta }
+      return decoder.turned(decoder.norm_over(part, { heads, "head_dim" }, scale, o, norm), o)
     end
     local h = turned("q", "heads"):attend(turned("k", "kv_heads"), decoder.project(x, "v", "kv_heads"),
       { name = "attention", attention = o.attention })

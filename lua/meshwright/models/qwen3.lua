@@ -14,7 +14,7 @@ function qwen3.graph(m, o)
     local h = decoder.norm(x, o, "attention_norm", "input_layernorm")
     local function turned(name, heads)
       local part = decoder.project(h, name, heads)
-      return decoder.norm(part, o, "attention." .. name .. "_norm", "self_attn." .. name .. "_norm"):rope { theta = o.rope_theta }
+      return decoder.turned(decoder.norm(part, o, "attention." .. name .. "_norm", "self_attn." .. name .. "_norm"), o)
     end
     h = turned("q", "heads"):attend(turned("k", "kv_heads"), decoder.project(h, "v", "kv_heads"),
       { name = "attention", attention = o.attention })

@@ -116,10 +116,81 @@ class ExpertLinear final : public OpType {
   }
 };
 
+// Adds the bias of each expert to its rows, times the weights of the rows if there are any.
+class ExpertBias final : public OpType {
+ public:
+  std::string kind() const override { return "expert_bias"; }
+  OpClass op_class() const override { return OpClass::elementwise; }
+
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {false, weighed(op)};
+    if (weighed(op)) traits.backward_reads_input.push_back(true);
+    traits.backward_reads_output = {false};
+    traits.gradient_passes.assign(op.inputs.size(), false);
+    traits.gradient_passes[0] = true;
+    traits.forward_in_place = 0;
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const at::Tensor &x = call.inputs[0], &bias = call.inputs[1];
+    const at::Tensor y = call.in_place ? x : x.clone();
+    for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+      at::Tensor part = y.narrow(0, first, rows);
+      if (weighed(op))
+        part.addr_(call.inputs[2].narrow(0, first, rows).to(x.scalar_type()), bias[e]);
+      else
+        part.add_(bias[e]);
+    });
+    set_outputs(call, {y});
+  }
+
+  void backward(const Op& op, OpCall& call) const override {
+    const at::Tensor& dy = call.grad_outputs[0];
+    if (wanted(call, 0)) put(target(call, 0, dy.sizes(), dy.options()), dy);
+    const auto each = [&](std::size_t input, const auto& made) {
+      if (!wanted(call, input)) return;
+      const std::vector<std::int64_t> shape =
+          input == 1 ? call.dims.shape(op.inputs[1].dims) : call.inputs[2].sizes().vec();
+      const Target to =
+          target(call, input, shape, input == 1 ? dy.options() : call.inputs[2].options());
+      for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+        const at::Tensor place = input == 1 ? to.tensor[e] : to.tensor.narrow(0, first, rows);
+        put({place, to.add}, made(dy.narrow(0, first, rows), e, first, rows));
+      });
+    };
+    each(1, [&](const at::Tensor& part, std::int64_t, std::int64_t first, std::int64_t rows) {
+      if (!weighed(op)) return part.sum(0);
+      return at::mv(part.t(), call.inputs[2].narrow(0, first, rows).to(dy.scalar_type()));
+    });
+    if (!weighed(op)) return;
+    each(2, [&](const at::Tensor& part, std::int64_t e, std::int64_t, std::int64_t) {
+      return at::mv(part, call.inputs[1][e]);
+    });
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const std::int64_t rows = dims.count(op.inputs[0].dims), bias = dims.count(op.inputs[1].dims);
+    Cost cost;
+    cost.executed = static_cast<double>((weighed(op) ? 2 : 1) * rows);
+    cost.bytes = static_cast<double>((2 * rows + bias) * element);
+    if (piece == Piece::forward) cost.workspace = 0;  // else measured: sums take more or less
+    cost.accelerator_workspace = 2 * rows * element;
+    return cost;
+  }
+
+ private:
+  static bool weighed(const Op& op) { return op.inputs.size() > 2; }
+};
+
 }  // namespace
 
 OpTypePtr expert_linear() {
   return only<ExpertLinear>();
+}
+OpTypePtr expert_bias() {
+  return only<ExpertBias>();
 }
 
 }  // namespace mw

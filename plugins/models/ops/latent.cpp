@@ -1,5 +1,7 @@
 // The ops of latent attention that split and join tensors. Each copies to its outputs, so that its
 // inputs need not be kept.
+#include <algorithm>
+
 #include "kernel.h"
 #include "meshwright/ops.h"
 
@@ -17,8 +19,9 @@ class Split final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const std::int64_t first = width(op, call.dims, 0), second = width(op, call.dims, 1);
     const at::Tensor& x = call.inputs[0];
-    set_outputs(call, {x.narrow(-1, 0, first).clone(at::MemoryFormat::Contiguous),
-                       x.narrow(-1, first, second).clone(at::MemoryFormat::Contiguous)});
+    const std::int64_t dim = place(op);
+    set_outputs(call, {x.narrow(dim, 0, first).clone(at::MemoryFormat::Contiguous),
+                       x.narrow(dim, first, second).clone(at::MemoryFormat::Contiguous)});
   }
 
   void backward(const Op& op, OpCall& call) const override {
@@ -26,8 +29,8 @@ class Split final : public OpType {
     const std::int64_t first = width(op, call.dims, 0), second = width(op, call.dims, 1);
     const at::Tensor& known = call.grad_outputs[call.grad_outputs[0].defined() ? 0 : 1];
     const Target to = target(call, 0, call.dims.shape(op.inputs[0].dims), known.options());
-    put(to, -1, 0, first, call.grad_outputs[0]);
-    put(to, -1, first, second, call.grad_outputs[1]);
+    put(to, place(op), 0, first, call.grad_outputs[0]);
+    put(to, place(op), first, second, call.grad_outputs[1]);
   }
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
@@ -38,8 +41,13 @@ class Split final : public OpType {
   }
 
  private:
+  // The place of the dim that is split.
+  static std::int64_t place(const Op& op) {
+    const Dims &in = op.inputs[0].dims, &out = op.output_dims[0];
+    return std::mismatch(in.begin(), in.end(), out.begin()).first - in.begin();
+  }
   static std::int64_t width(const Op& op, const LocalDims& dims, std::size_t output) {
-    return dims.at(op.output_dims[output].back()).size;
+    return dims.at(op.output_dims[output][static_cast<std::size_t>(place(op))]).size;
   }
 };
 

@@ -1,5 +1,6 @@
 // Rotary position embedding: a table of cosines and sines of positions, and the rotation of
 // queries and keys by it.
+#include <array>
 #include <optional>
 
 #include "kernel.h"
@@ -13,7 +14,7 @@ using namespace kernel;
 
 class RopeTable final : public OpType {
  public:
-  RopeTable(double theta, RopePairs pairs) : theta_(theta), pairs_(pairs) {}
+  explicit RopeTable(const RopeAngles& of) : of_(of) {}
   std::string kind() const override { return "rope_table"; }
 
   OpTraits traits(const Op&) const override { return without_gradient(2); }
@@ -22,13 +23,11 @@ class RopeTable final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const std::int64_t width = call.dims.at(op.output_dims[0].back()).global;
     const at::TensorOptions options = call.inputs[0].options().dtype(at::kDouble);
-    const at::Tensor angle =
-        at::outer(call.inputs[0].to(at::kDouble),
-                  at::pow(theta_, at::arange(0, width, 2, options).mul_(-1.0 / double(width))));
-    const at::Tensor cosine = angle.cos().to(call.real);
-    const at::Tensor sine = angle.sin().to(call.real);
+    const at::Tensor angle = at::outer(call.inputs[0].to(at::kDouble), turns(width, options));
+    const at::Tensor cosine = angle.cos().mul_(of_.scale).to(call.real);
+    const at::Tensor sine = angle.sin().mul_(of_.scale).to(call.real);
     const auto both = [&](const at::Tensor& first, const at::Tensor& second) {
-      if (pairs_ == RopePairs::halves) return at::cat({first, second}, 1);
+      if (of_.pairs == RopePairs::halves) return at::cat({first, second}, 1);
       return at::stack({first, second}, 2).flatten(1);
     };
     set_outputs(call, {both(cosine, cosine), both(sine.neg(), sine)});
@@ -46,8 +45,13 @@ class RopeTable final : public OpType {
   }
 
  private:
-  double theta_;
-  RopePairs pairs_;
+  // By how much each pair turns from one position to the next.
+  at::Tensor turns(std::int64_t width, const at::TensorOptions& options) const {
+    if (!of_.angles.empty()) return at::tensor(of_.angles, at::kDouble).to(options.device());
+    return at::pow(of_.theta, at::arange(0, width, 2, options).mul_(-1.0 / double(width)));
+  }
+
+  const RopeAngles of_;
 };
 
 // The size of a chunk of x (batch, seq, heads, head_dim): whole sequences, or part of one.
@@ -145,23 +149,23 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
   }
 }
 
-// The part of x that is rotated: the end of its last dim, as wide as the table, with shape (batch,
-// seq, heads, width).
-at::Tensor turning(const at::Tensor& x, const at::Tensor& table) {
+// The part of x that is rotated: the end of its last dim, or the beginning, as wide as the table,
+// with shape (batch, seq, heads, width).
+at::Tensor turning(const at::Tensor& x, const at::Tensor& table, bool first) {
   const std::int64_t width = table.size(-1);
-  const at::Tensor part = part_of(x, -1, x.size(-1) - width, width);
+  const at::Tensor part = part_of(x, -1, first ? 0 : x.size(-1) - width, width);
   return x.dim() == 3 ? part.unsqueeze(2) : part;
 }
 // The part of x that is not rotated; nullopt if all of it is.
-std::optional<at::Tensor> still(const at::Tensor& x, const at::Tensor& table) {
+std::optional<at::Tensor> still(const at::Tensor& x, const at::Tensor& table, bool first) {
   const std::int64_t width = x.size(-1) - table.size(-1);
   if (width == 0) return std::nullopt;
-  return x.narrow(-1, 0, width);
+  return x.narrow(-1, first ? table.size(-1) : 0, width);
 }
 
 class Rope final : public OpType {
  public:
-  explicit Rope(RopePairs pairs) : pairs_(pairs) {}
+  Rope(RopePairs pairs, bool first) : pairs_(pairs), first_(first) {}
   std::string kind() const override { return "rope"; }
   OpClass op_class() const override { return OpClass::elementwise; }
 
@@ -177,8 +181,10 @@ class Rope final : public OpType {
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor &x = call.inputs[0], &table = call.inputs[1];
     const at::Tensor y = call.in_place ? x : at::empty_like(x, at::MemoryFormat::Contiguous);
-    if (const auto rest = still(y, table); rest && !call.in_place) rest->copy_(*still(x, table));
-    rotate(turning(y, table), turning(x, table), table, call.inputs[2], pairs_, 1, false);
+    if (const auto rest = still(y, table, first_); rest && !call.in_place)
+      rest->copy_(*still(x, table, first_));
+    rotate(turning(y, table, first_), turning(x, table, first_), table, call.inputs[2], pairs_, 1,
+           false);
     set_outputs(call, {y});
   }
 
@@ -187,15 +193,15 @@ class Rope final : public OpType {
     if (!wanted(call, 0)) return;
     const at::Tensor &dy = call.grad_outputs[0], &table = call.inputs[1];
     const Target dx = target(call, 0, dy.sizes(), dy.options());
-    if (const auto rest = still(dx.tensor, table)) {
+    if (const auto rest = still(dx.tensor, table, first_)) {
       if (dx.add) {
-        rest->add_(*still(dy, table));
+        rest->add_(*still(dy, table, first_));
       } else if (dx.tensor.data_ptr() != dy.data_ptr()) {
-        rest->copy_(*still(dy, table));
+        rest->copy_(*still(dy, table, first_));
       }
     }
-    rotate(turning(dx.tensor, table), turning(dy, table), table, call.inputs[2], pairs_, -1,
-           dx.add);
+    rotate(turning(dx.tensor, table, first_), turning(dy, table, first_), table, call.inputs[2],
+           pairs_, -1, dx.add);
   }
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
@@ -215,19 +221,23 @@ class Rope final : public OpType {
   }
 
  private:
-  RopePairs pairs_;
+  const RopePairs pairs_;
+  const bool first_;
 };
 
 }  // namespace
 
-OpTypePtr rope_table(double theta, RopePairs pairs) {
-  return std::make_shared<RopeTable>(theta, pairs);
+OpTypePtr rope_table(const RopeAngles& angles) {
+  return std::make_shared<RopeTable>(angles);
 }
 
-OpTypePtr rope(RopePairs pairs) {
-  static const OpTypePtr halves = std::make_shared<Rope>(RopePairs::halves),
-                         neighbours = std::make_shared<Rope>(RopePairs::neighbours);
-  return pairs == RopePairs::halves ? halves : neighbours;
+OpTypePtr rope(RopePairs pairs, bool first) {
+  static const auto both = [](bool at_first) {
+    return std::array<OpTypePtr, 2>{std::make_shared<Rope>(RopePairs::halves, at_first),
+                                    std::make_shared<Rope>(RopePairs::neighbours, at_first)};
+  };
+  static const std::array<OpTypePtr, 2> last = both(false), of_first = both(true);
+  return (first ? of_first : last)[pairs == RopePairs::halves ? 0 : 1];
 }
 
 }  // namespace mw

@@ -55,24 +55,65 @@ class Sum final : public OpType {
 
 class Concat final : public OpType {
  public:
+  explicit Concat(Dim into) : into_(into) {}
+
   std::string kind() const override { return "concat"; }
   OpTraits traits(const Op& op) const override { return traits_without_reads(op); }
 
-  void forward(const Op&, OpCall& call) const override {
-    set_outputs(call, {at::cat({call.inputs[0], call.inputs[1]}, -1)});
+  void forward(const Op& op, OpCall& call) const override {
+    std::vector<at::Tensor> parts;
+    for (std::size_t i = 0; i < 2; ++i) {
+      at::Tensor part = call.inputs[i];
+      for (const std::int64_t dim : lacked(op, i)) part = part.unsqueeze(dim);
+      parts.push_back(part.expand(shape(op, call, i)));
+    }
+    set_outputs(call, {at::cat(parts, place(op))});
   }
   void backward(const Op& op, OpCall& call) const override {
     const at::Tensor& given = call.grad_outputs[0];
     std::int64_t first = 0;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      const std::int64_t size = call.dims.at(op.inputs[i].dims.back()).size;
-      const at::Tensor part = given.narrow(-1, std::exchange(first, first + size), size);
-      if (wanted(call, i)) put(target(call, i, part.sizes(), given.options()), part);
+      const std::int64_t size = shape(op, call, i)[static_cast<std::size_t>(place(op))];
+      at::Tensor part = given.narrow(place(op), std::exchange(first, first + size), size);
+      if (!wanted(call, i)) continue;
+      if (const auto over = lacked(op, i); !over.empty()) part = part.sum(over);
+      put(target(call, i, part.sizes(), given.options()), part);
     }
   }
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
-    return cost_of_passes(2 * dims.count(op.output_dims[0]), element);
+    Cost cost = cost_of_passes(2 * dims.count(op.output_dims[0]), element);
+    if (!lacked(op, 0).empty() || !lacked(op, 1).empty()) cost.workspace.reset();
+    return cost;
   }
+
+ private:
+  std::int64_t place(const Op& op) const {
+    const Dims& out = op.output_dims[0];
+    return std::find(out.begin(), out.end(), into_) - out.begin();
+  }
+  // The dim of an operand that lies along `into`: the one that the output lacks.
+  static Dim own(const Op& op, std::size_t i) {
+    const Dims& dims = op.inputs[i].dims;
+    return *std::find_if(dims.begin(), dims.end(),
+                         [&](Dim dim) { return !contains(op.output_dims[0], dim); });
+  }
+  // The places of the output's dims that an operand lacks, in order.
+  std::vector<std::int64_t> lacked(const Op& op, std::size_t i) const {
+    std::vector<std::int64_t> places;
+    const Dims& out = op.output_dims[0];
+    for (std::size_t d = 0; d < out.size(); ++d) {
+      if (out[d] != into_ && !contains(op.inputs[i].dims, out[d]))
+        places.push_back(static_cast<std::int64_t>(d));
+    }
+    return places;
+  }
+  std::vector<std::int64_t> shape(const Op& op, const OpCall& call, std::size_t i) const {
+    Dims dims = op.output_dims[0];
+    std::replace(dims.begin(), dims.end(), into_, own(op, i));
+    return call.dims.shape(dims);
+  }
+
+  const Dim into_;
 };
 
 // The output has the input's elements; its dim i is the input's dim order[i].
@@ -153,8 +194,8 @@ OpTypePtr gather() {
 OpTypePtr sum() {
   return only<Sum>();
 }
-OpTypePtr concat() {
-  return only<Concat>();
+OpTypePtr concat(Dim into) {
+  return only_of<Concat>(into);
 }
 OpTypePtr permuted(const std::vector<std::int64_t>& order) {
   return only_of<As>(order);

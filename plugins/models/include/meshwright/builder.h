@@ -56,6 +56,8 @@ struct ExpertOptions {
   // load of each step.
   enum class Balance : std::uint8_t { none, aux, bias } balance = Balance::aux;
   double aux_weight = 0.01, bias_rate = 0.001, z_weight = 0;
+  // Whether logits have a bias that is trained like any other.
+  bool logit_bias = false;
 };
 
 // The names of a router's parameters in a Hugging Face checkpoint. A parameter whose name is empty
@@ -63,6 +65,9 @@ struct ExpertOptions {
 struct ExpertNames {
   HfName router, bias;
 };
+
+// The name of the bias in a checkpoint that has the weight under a name that ends in ".weight".
+HfName bias_beside(const HfName& weight);
 
 // Dims as text for messages: "(batch, seq, hidden)".
 std::string text_of(const Dims& dims);
@@ -129,11 +134,10 @@ class Builder {
   // Adds learned positions to x: weight (positions, hidden).
   int add_positions(const std::string& name, int x, int weight);
   // Cosines and sines of the rotary angles, each (seq, width), by which rope() turns the last
-  // `width` elements of x's last dim.
-  std::vector<int> rope_table(const std::string& name, double theta, Dim width,
-                              RopePairs pairs = RopePairs::halves);
+  // `width` elements of x's last dim, or the `first`.
+  std::vector<int> rope_table(const std::string& name, const RopeAngles& angles, Dim width);
   int rope(const std::string& name, int x, const std::vector<int>& table,
-           RopePairs pairs = RopePairs::halves);
+           RopePairs pairs = RopePairs::halves, bool first = false);
   // Attention of q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch,
   // seq, kv_heads, width) -> (batch, seq, heads, width). Another dim may stand in place of seq.
   // If k and v lie along another dim than q, the attention must not be causal. `unfused`:
@@ -142,12 +146,15 @@ class Builder {
   // that `limits` say.
   int attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits = {},
                 bool unfused = false, const std::vector<int>& more = {});
-  // How far each key lies before each query: (seq, keys), reals, or indices if there are buckets.
-  int distance(const std::string& name, const DistanceBuckets& options = {});
+  // The numbers of a dim's elements, as `positions` are those of seq: (dim).
+  int positions_of(Dim dim);
+  // How far each key lies before each query, by their positions: (dim, its keys), reals, or indices
+  // if there are buckets.
+  int distance(const std::string& name, int of_positions, const DistanceBuckets& options = {});
   int softmax(const std::string& name, int x, Dim over);
   int largest(const std::string& name, int x, const Dims& over);
-  // Splits x (…, first + second) into (…, first) and (…, second).
-  std::pair<int, int> split(const std::string& name, int x, Dim first, Dim second);
+  // Splits x into the parts `first` and `second` of its dim `of` (invalid: the last one).
+  std::pair<int, int> split(const std::string& name, int x, Dim first, Dim second, Dim of = {});
   // Latent attention's keys and values [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1]: k (batch,
   // seq, heads, width) and v (batch, seq, heads, value), from kv (batch, seq, heads, plain + value)
   // and `turned` (batch, seq, turned), the rotated part of the keys of all heads.
@@ -165,8 +172,9 @@ class Builder {
   // Gives x the dims `to`: all dims of x in another order. One dim may be replaced by another dim
   // of equal size.
   int as(const std::string& name, int x, const Dims& to);
-  // a (…, first) and b (…, second), one after the other: (…, into).
-  int concat(const std::string& name, int a, int b, Dim into);
+  // a (…, first, …) and b (…, second, …), one after the other: (…, into, …). `of`: first and
+  // second; empty: their last dims. What lacks other dims of the result is the same along them.
+  int concat(const std::string& name, int a, int b, Dim into, const Dims& of = {});
 
   // Experts. A model has one `top`, one capacity and one number of experts. Routed: the tokens'
   // rows by expert, their places among the choices, and their weights.
@@ -180,7 +188,10 @@ class Builder {
   Routed route(const std::string& prefix, int x, const ExpertOptions& options,
                const ExpertNames& names = {});
   // A linear of each expert's rows (experts, batch, seq, from) to (experts, batch, seq, `to`).
-  int expert_linear(const std::string& name, int rows, Dim to, HfName hf = {});
+  // `bias`: the name of a bias in a checkpoint, which may be empty; none: there is no bias.
+  // `weights`: what each row's bias is multiplied by; -1: 1.
+  int expert_linear(const std::string& name, int rows, Dim to, HfName hf = {},
+                    const std::optional<HfName>& bias = std::nullopt, int weights = -1);
   // The sum of each token's rows: (batch, seq, hidden).
   int combine(const std::string& name, int rows, int places);
 
@@ -230,6 +241,7 @@ class Builder {
   int routed_layer_ = -2;                // the layer of the last router
   std::map<int, std::int64_t> below_;    // inputs that are indices -> what they are below
   std::map<int, std::int64_t> shifted_;  // labels that shift() made -> tokens further on
+  std::map<Dim, int> positions_;         // by dim, but for seq
 };
 
 // Adds the option `attention`, "flash" or "unfused". is_unfused(): whether values say "unfused".

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct HfConfig {
   Json more = Json::object();  // further keys that are written, and compared with nothing
   std::string prefix;  // put before the names of tensors that HfName gives, but for the head's
   bool lacks_optional = false;  // the architecture has no tensors that HfName calls optional
+  // What the names of tensors begin with that a checkpoint has and the model does not compute with.
+  std::vector<std::string> without = {};
+  bool of_script = false;  // whether a script says all this of a model of its own
   // The reason why no architecture of transformers computes the same; empty: this one does. The
   // types and keys that there are are compared at import all the same.
   std::string none;
@@ -44,8 +48,8 @@ struct HfConfig {
 class HfModel {
  public:
   virtual ~HfModel() = default;
-  // `sequence`: tokens in a sample of the experiment.
-  virtual HfConfig hf_config(std::int64_t sequence) const = 0;
+  // `sequence`: tokens in a sample of the experiment. Nothing if nobody says what the model is.
+  virtual std::optional<HfConfig> hf_config(std::int64_t sequence) const = 0;
 };
 
 }  // namespace mw

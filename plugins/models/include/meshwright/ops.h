@@ -36,14 +36,24 @@ OpTypePtr add_positions();
 // The pairs of a head's elements that turn together: i and i + width / 2, as Hugging Face's Llama
 // lays them out, or 2 i and 2 i + 1, as the paper [Su et al. 2021] and DeepSeek's checkpoints do.
 enum class RopePairs : std::uint8_t { halves, neighbours };
+// By how much pair i of a head turns from one position to the next: theta ^ (-2 i / width), or
+// `angles`[i] where these are given. Cosines and sines are multiplied by `scale` (YaRN).
+struct RopeAngles {
+  RopeAngles(double base = 10000, RopePairs which = RopePairs::halves)  // NOLINT: a base says all
+      : theta(base), pairs(which) {}
+  double theta, scale = 1;
+  RopePairs pairs;
+  std::vector<double> angles;
+};
 // inputs: positions (seq, index) -> cos, sin, each (seq, head_dim), such that a head is rotated by
 // x * cos + swap(x) * sin, where swap exchanges the two of a pair; sin carries the sign.
 // Not differentiable.
-OpTypePtr rope_table(double theta, RopePairs pairs = RopePairs::halves);
+OpTypePtr rope_table(const RopeAngles& angles);
 
 // inputs: x (batch, seq, [heads,] head_dim), cos, sin (seq, turned): the last `turned` of head_dim
-// are rotated, the others are left. May run in place. Needs head_dim and turned whole.
-OpTypePtr rope(RopePairs pairs = RopePairs::halves);
+// (or the `first`) are rotated, the others are left. May run in place. Needs head_dim and turned
+// whole.
+OpTypePtr rope(RopePairs pairs = RopePairs::halves, bool first = false);
 
 // inputs: q (batch, seq, heads, head_dim), k (batch, keys, kv_heads, head_dim), v (batch, keys,
 // kv_heads, width) -> (batch, seq, heads, width). Causal. Needs keys, head_dim and width whole;
@@ -67,11 +77,11 @@ struct AttentionLimits {
 // (batch, heads, seq, keys) is kept for backward. Keys cannot come in ring steps.
 OpTypePtr unfused_attention(const AttentionLimits& limits = {});
 
-// inputs: positions (seq, index) -> (seq, keys): how far a key lies before a query, as a real
-// number; keys in the order of their places. Needs keys whole. With `buckets`, an index below that
-// instead: small distances have one each, larger ones share them on a logarithmic scale up to
-// `furthest`; unless `causal`, the upper half is of keys after the query [Raffel et al. 2019, "T5",
-// section 2.1]. Not differentiable.
+// inputs: positions (seq, index), or those of another dim -> (seq, keys): how far a key lies before
+// a query, as a real number; keys in the order of their places. Needs keys whole. With `buckets`,
+// an index below that instead: small distances have one each, larger ones share them on a
+// logarithmic scale up to `furthest`; unless `causal`, the upper half is of keys after the query
+// [Raffel et al. 2019, "T5", section 2.1]. Not differentiable.
 struct DistanceBuckets {
   std::int64_t buckets = 0, furthest = 128;
   bool causal = true;
@@ -85,7 +95,7 @@ OpTypePtr softmax(Dim over);
 OpTypePtr largest();
 
 // Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
-// inputs: x (..., first + second) -> (..., first), (..., second). Needs all three whole.
+// inputs: x (..., first + second, …) -> (..., first, …), (..., second, …). Needs all three whole.
 OpTypePtr split();
 // inputs: kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> k (batch, seq,
 // heads, plain + turned), of which the second part is the same in every head; v (batch, seq, heads,
@@ -107,8 +117,9 @@ bool is_linear_map(const std::string& f);
 
 // inputs: x (linear) -> the sum over the dims that the output lacks. A cut dim leaves it Partial.
 OpTypePtr sum();
-// inputs: a (..., first), b (..., second) -> (..., first + second). Needs the three whole.
-OpTypePtr concat();
+// inputs: a (..., first, …), b (..., second, …) -> (..., into, …): a, then b. One of the two may
+// lack other dims of the output, and is the same along them. Needs first, second and into whole.
+OpTypePtr concat(Dim into);
 // inputs: x (batch, from, …; linear), indices (batch, to…) -> (batch, to…, …): the rows of x that
 // the indices name. Needs from whole.
 OpTypePtr gather();
@@ -185,5 +196,9 @@ OpTypePtr combine(std::int64_t top);
 // inputs: rows (experts, batch, seq; in), weight (experts, out, in) -> rows of `out`.
 // Splits into dgrad and wgrad.
 OpTypePtr expert_linear();
+// inputs: rows (experts, batch, seq; out; linear), bias (experts, out; additive) [, weights
+// (experts, batch, seq)] -> rows plus the bias of each row's expert, times the row's weight. May
+// run in place.
+OpTypePtr expert_bias();
 
 }  // namespace mw
