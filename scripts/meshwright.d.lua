@@ -519,8 +519,9 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.concat
 ---@field name? string of the op and its parameters
----@field into string a dim as large as the last ones together
+---@field into string a dim as large as the two together
 ---@field [1]? string the same as into
+---@field of? any[] the dims of a and of b that lie along it; left out: their last ones
 
 ---@class meshwright.op.contract
 ---@field name? string of the op and its parameters
@@ -550,7 +551,13 @@ function mw.search(experiment) end
 ---@field name? string of the op and its parameters
 ---@field to string the dim that it makes of x's last
 ---@field [1]? string the same as to
+---@field bias? boolean with a bias of each expert, of zeros at first (default false)
+---@field weighed? boolean a second value, the weights of the rows, multiplies their biases (default false)
 ---@field hf? string as for linear; after the layer's number, {} stands for the expert's
+---@field hf_bias? string the bias's name; left out: hf with .bias for .weight
+---@field hf_transposed? boolean the checkpoint has the weight as (experts, in, out) (default false)
+---@field hf_part? any[] { 2, 3 }: the second of three parts of the checkpoint's dim out
+---@field hf_interleaved? boolean parts have every second row each, or every third … (default false)
 
 ---@class meshwright.op.experts
 ---@field name? string of the op and its parameters
@@ -564,6 +571,7 @@ function mw.search(experiment) end
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
+---@field logit_bias? boolean the router's logits have a bias, which is trained (default false)
 ---@field groups? integer equal groups that the experts stand in (1 .. 65536)
 ---@field group_top? integer groups that a token chooses its experts in: those whose two highest experts sum to most; with softmax, those with the highest expert (1 .. 65536)
 ---@field width? string the dim of an expert's width (default "expert_ffn")
@@ -633,6 +641,11 @@ function mw.search(experiment) end
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
+---@class meshwright.op.positions_of
+---@field name? string of the op and its parameters
+---@field dim string a dim of the model
+---@field [1]? string the same as dim
+
 ---@class meshwright.op.relu
 ---@field name? string of the op and its parameters
 
@@ -653,6 +666,9 @@ function mw.search(experiment) end
 ---@field theta? number base of the angles (default 10000) (>= 1)
 ---@field pairs? "halves"|"neighbours" which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1 (default "halves")
 ---@field width? string a dim as large as the last part of x's last dim that turns; left out: all
+---@field first? boolean the first part of x's last dim turns, not the last (default false)
+---@field angles? any[] by how much each pair turns from one token to the next; left out: theta ^ (-2 i / width) for pair i, from 0
+---@field scale? number of cosines and sines (default 1) (1e-06 .. 1000000)
 
 ---@class meshwright.op.route
 ---@field name? string of the op and its parameters
@@ -666,6 +682,7 @@ function mw.search(experiment) end
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
+---@field logit_bias? boolean the router's logits have a bias, which is trained (default false)
 ---@field groups? integer equal groups that the experts stand in (1 .. 65536)
 ---@field group_top? integer groups that a token chooses its experts in: those whose two highest experts sum to most; with softmax, those with the highest expert (1 .. 65536)
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
@@ -705,8 +722,9 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.split
 ---@field name? string of the op and its parameters
----@field into any[] two dims, as large together as x's last
+---@field into any[] two dims, as large together as that dim of x
 ---@field [1]? any[] the same as into
+---@field of? string a dim of x; left out: the last one
 
 ---@class meshwright.op.sqrt
 ---@field name? string of the op and its parameters
@@ -751,7 +769,7 @@ function mw.search(experiment) end
 ---@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values
 ---@field conv fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.conv|string): meshwright.Value, meshwright.Value? x (batch, seq, channels…) -> the same: a causal convolution of each channel along seq
 ---@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq), or other dims in place of seq -> (): the loss of a label, summed and divided by the labels of a step
----@field distance fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.distance|string): meshwright.Value, meshwright.Value? positions (seq) -> (seq, keys): how far a key lies before a query, for a bias of attention
+---@field distance fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.distance|string): meshwright.Value, meshwright.Value? positions (seq), or those of another dim -> (seq, keys): how far a key lies before a query, for a bias of attention
 ---@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
 ---@field expert_linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.expert_linear|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a weight of each expert (experts, to, from)
 ---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
@@ -768,6 +786,7 @@ function mw.search(experiment) end
 ---@field max fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.max|string): meshwright.Value, meshwright.Value? x -> x without some dims: the largest over them
 ---@field mean fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mean|string): meshwright.Value, meshwright.Value? x -> x without some dims: the mean over them
 ---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
+---@field positions_of fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.positions_of|string): meshwright.Value, meshwright.Value? -> (dim): the numbers of a dim's elements, from 0, for lookup and distance
 ---@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
 ---@field reshape fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.reshape|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…): its elements in the same order, as dims of other sizes
 ---@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
@@ -845,6 +864,34 @@ function mw.gemma3(options) end
 ---@return meshwright.Model
 function mw.gpt(options) end
 
+---@class meshwright.gpt_oss
+---@field layers? integer transformer layers (default 24) (1 .. 4096)
+---@field hidden? integer width of the residual stream (default 2880) (1 .. 2147483647)
+---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 64) (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads (default 8) (1 .. 65536)
+---@field head_dim? integer width of a head (default 64) (1 .. 2147483647)
+---@field ffn? integer width of an expert (default 2880) (1 .. 2147483647)
+---@field vocab? integer size of the vocabulary (default 201088) (1 .. 2147483647)
+---@field tied? boolean the output projection is the embedding's weight (default false)
+---@field rope_theta? number base of the rotary angles (default 150000) (>= 1)
+---@field rope_scaling? table as in llama's (default {"beta_fast":32.0,"beta_slow":1.0,"factor":32.0,"original_max_position_embeddings":4096,"truncate":false,"type":"yarn"})
+---@field window? integer tokens that a query sees, itself and those before it (default 128) (1 .. 2147483647)
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
+---@field experts? integer experts of a layer (default 32) (1 .. 65536)
+---@field top_k? integer experts that a token chooses (default 4) (1 .. 65536)
+---@field swiglu_limit? number gates are this at most, and what they multiply is between this and its negative (default 7) (1e-09 .. 1000000000)
+---@field swiglu_alpha? number a gate x becomes x sigmoid(swiglu_alpha x) (default 1.702) (1e-09 .. 1000000000)
+---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
+---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice that moves against the load of each step; not at all (default "aux")
+---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
+---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
+---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+
+---gpt-oss: experts, sinks of attention, windows, biases
+---@param options? meshwright.gpt_oss
+---@return meshwright.Model
+function mw.gpt_oss(options) end
+
 ---@class meshwright.llama
 ---@field layers integer transformer layers (1 .. 4096)
 ---@field hidden integer width of the residual stream (1 .. 2147483647)
@@ -855,6 +902,7 @@ function mw.gpt(options) end
 ---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
+---@field rope_scaling? table angles for longer sequences, with the keys of config.json: { type = "llama3" | "yarn" | "linear", factor = 8, … }
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
 ---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
@@ -892,6 +940,7 @@ function mw.mamba2(options) end
 ---@field embed? fun(x: meshwright.Value): meshwright.Value? a function of the embedded tokens that returns the first layer's input
 ---@field head? fun(x: meshwright.Value): meshwright.Value? a function of the last layer's output that returns what is projected to the vocabulary; left out: an RMSNorm
 ---@field tied? boolean the output projection is the embedding's weight (default false)
+---@field hf? table what Hugging Face's transformers calls the model: { type = "bert", architecture = "BertForMaskedLM", config = { hidden_size = 64, … }, without = { "pooler." } }; weights are held to it, and exported with such a config.json
 
 ---A model of one's own: a block as a function of a value over named dims
 ---@param options? meshwright.model
@@ -908,6 +957,7 @@ function mw.model(options) end
 ---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
+---@field rope_scaling? table angles for longer sequences, with the keys of config.json: { type = "llama3" | "yarn" | "linear", factor = 8, … }
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
 ---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
@@ -949,6 +999,7 @@ function mw.moe(options) end
 ---@field vocab? integer size of the vocabulary (default 100352) (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
 ---@field rope_theta? number base of the rotary angles (default 500000) (>= 1)
+---@field rope_scaling? table angles for longer sequences, with the keys of config.json: { type = "llama3" | "yarn" | "linear", factor = 8, … }
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
 ---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 
@@ -967,6 +1018,7 @@ function mw.olmo2(options) end
 ---@field vocab? integer size of the vocabulary (default 151936) (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default true)
 ---@field rope_theta? number base of the rotary angles (default 1000000) (>= 1)
+---@field rope_scaling? table angles for longer sequences, with the keys of config.json: { type = "llama3" | "yarn" | "linear", factor = 8, … }
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
 ---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 
@@ -974,6 +1026,42 @@ function mw.olmo2(options) end
 ---@param options? meshwright.qwen3
 ---@return meshwright.Model
 function mw.qwen3(options) end
+
+---@class meshwright.qwen3_next
+---@field layers? integer transformer layers (default 48) (1 .. 4096)
+---@field hidden? integer width of the residual stream (default 2048) (1 .. 2147483647)
+---@field heads? integer query heads; must divide hidden, unless head_dim is given (default 16) (1 .. 65536)
+---@field kv_heads? integer key and value heads; must divide heads (default 2) (1 .. 65536)
+---@field head_dim? integer width of a head (default 256) (1 .. 2147483647)
+---@field vocab? integer size of the vocabulary (default 151936) (1 .. 2147483647)
+---@field tied? boolean the output projection is the embedding's weight (default false)
+---@field rope_theta? number base of the rotary angles (default 10000000) (>= 1)
+---@field rope_scaling? table angles for longer sequences, with the keys of config.json: { type = "llama3" | "yarn" | "linear", factor = 8, … }
+---@field norm_eps? number added to the mean square in RMSNorm (default 1e-06) (>= 0)
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
+---@field rotary? integer the first elements of a head, which rotary positions turn (default 64) (2 .. 2147483647)
+---@field every? integer one layer of so many has attention, the last of them (default 4) (1 .. 2147483647)
+---@field key_heads? integer heads of keys of the delta rule (default 16) (1 .. 65536)
+---@field value_heads? integer its heads; a multiple of key_heads (default 32) (1 .. 65536)
+---@field key_dim? integer width of its keys (default 128) (1 .. 2147483647)
+---@field value_dim? integer width of its heads (default 128) (1 .. 2147483647)
+---@field kernel? integer tokens that its convolution sees (default 4) (1 .. 1024)
+---@field chunk? integer tokens whose products are made at a time (default 64) (1 .. 65536)
+---@field experts? integer experts of a layer (default 512) (1 .. 65536)
+---@field top_k? integer experts that a token chooses (default 10) (1 .. 65536)
+---@field expert_ffn? integer width of an expert (default 512) (1 .. 2147483647)
+---@field shared_ffn? integer width of the expert that every token goes through (default 512) (1 .. 2147483647)
+---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
+---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice that moves against the load of each step; not at all (default "aux")
+---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
+---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
+---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
+
+---Qwen3-Next: gated delta rule, gated attention, experts
+---@param options? meshwright.qwen3_next
+---@return meshwright.Model
+function mw.qwen3_next(options) end
 
 ---@class meshwright.shards
 ---@field path any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers
@@ -1493,6 +1581,12 @@ function mw.weave(options) end
 ---@param ... T[]
 ---@return fun(): ...
 function mw.zip(...) end
+
+---Options of x:rope, for rotary angles of longer sequences than a model was trained on at first.
+---@param of table { type = "yarn" | "llama3" | "linear", theta = 10000, width = 64, factor = 8, … }: the other keys are those
+---of config.json's rope_scaling
+---@return table options
+function mw.rope_angles(of) end
 
 ---What `over` and `skip` are told of a cell: the axes' values by their keys.
 ---@class meshwright.CellSoFar

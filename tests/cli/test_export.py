@@ -158,6 +158,57 @@ class Export(cases.ProgramCase):
             self.assertIn(both, said)
         self.assertIn("layers = 3", [e["hint"] for e in errors])
 
+    def test_a_script_says_what_its_model_is_called(self):
+        """The keys of hf.config are written, and compared; other tensors may be there if the script says so."""
+        own = OWN.replace("block =", """hf = { type = "owl", architecture = "OwlForCausalLM", without = { "pooler." },
+           config = { hidden_size = 16, text_config = { beaks = { 1, 2 }, eps = 1e-12 } } },
+    block =""")
+        self.write(own)
+        self.only("run", "script.lua")
+        config = json.loads((self.out / "config.json").read_text())
+        self.assertEqual((config["model_type"], config["architectures"], config["hidden_size"], config["text_config"]),
+                         ("owl", ["OwlForCausalLM"], 16, {"beaks": [1, 2], "eps": 1e-12}))
+        found = tensors(self.out)
+        given = ("--set", "weights=out", "--set", "export=nil")
+        safetensors.numpy.save_file({**found, "pooler.weight": found["norm.weight"]}, self.out / "model.safetensors")
+        self.only("plan", "script.lua", *given)
+        safetensors.numpy.save_file({**found, "other.weight": found["norm.weight"]}, self.out / "model.safetensors")
+        self.assertIn("no place for 1 tensors", self.call("plan", "script.lua", *given).stderr)
+        config["text_config"]["eps"] = 1e-6
+        (self.out / "config.json").write_text(json.dumps(config))
+        done = self.call("plan", "script.lua", *given)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("text_config.eps is 1e-06, and the model own has 1e-12", done.stderr)
+        (self.out / "config.json").write_text(json.dumps({**config, "model_type": "crow"}))
+        self.assertIn('model_type is "crow", and the model own is owl', self.call("plan", "script.lua", *given).stderr)
+        for was, wrong, code in (('"owl"', "3", "option.type"), ("without", "besides", "option.unknown"),
+                                 ('{ "pooler." }', "{ 3 }", "option.type"), ('type = "owl",', "", "option.missing")):
+            with self.subTest(wrong):
+                self.write(own.replace(was, wrong, 1))
+                lines = self.lines(self.call("plan", "script.lua", "--json"))
+                self.assertEqual([line["code"] for line in lines if line["kind"] == "error"], [code])
+
+    def test_angles_of_longer_sequences(self):
+        """Types and keys of rope_scaling are checked, written, and compared with those of a config.json."""
+        scaling = '{ type = "yarn", factor = 4, original_max_position_embeddings = 8 }'
+        self.only("run", "script.lua", "--set", f"model.rope_scaling={scaling}")
+        config = json.loads((self.out / "config.json").read_text())["rope_parameters"]
+        self.assertEqual((config["rope_type"], config["factor"], config["beta_fast"], config["truncate"]), ("yarn", 4, 32, True))
+        given = ("--set", "weights=out", "--set", "export=nil")
+        self.only("plan", "script.lua", *given, "--set", f"model.rope_scaling={scaling}")
+        said = self.call("plan", "script.lua", *given, "--set", f"model.rope_scaling={scaling.replace('4', '8', 1)}").stderr
+        self.assertIn("rope_parameters.factor is 4, and the model has rope_scaling.factor = 8", said)
+        said = self.call("plan", "script.lua", *given).stderr
+        self.assertIn('rope_type is "yarn", and the model has rope_scaling.type = "default"', said)
+        for wrong, words in (('{ type = "linear" }', "linear needs factor"), ('{ factor = 2 }', "its type is nil"),
+                             ('{ type = "ntk", factor = 2 }', "types: default, linear, llama3, yarn"),
+                             ('{ type = "linear", factor = 0 }', "factor is 0"),
+                             ('{ type = "linear", factor = 2, beta_fast = 2 }', "linear has no beta_fast")):
+            with self.subTest(wrong):
+                done = self.call("plan", "script.lua", "--set", "export=nil", "--set", f"model.rope_scaling={wrong}")
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(words, done.stderr)
+
     def taken(self, code, *settings):
         done = self.call("run", "script.lua", "--json", *settings)
         self.assertEqual(done.returncode, 2, done.stderr)

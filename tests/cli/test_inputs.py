@@ -9,7 +9,8 @@ from cases import SOURCE, ProgramCase
 MIXES = ["{}", "{ dp(2) }", "{ tp(2) }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }',
          '{ pp { 2, schedule = "zbv" }, dp(2) }']
 ALONG_SEQ = ['{ sp { 2, form = "ulysses" } }', "{ tp(2), sp() }", '{ sp { 2, form = "allgather" }, tp(2) }']
-SCRIPTS = {"vit": MIXES, "encoder_decoder": MIXES + ALONG_SEQ, "llava": MIXES + ALONG_SEQ}
+SCRIPTS = {"vit": MIXES, "t5": MIXES + ALONG_SEQ, "llava": MIXES + ALONG_SEQ, "bert": MIXES + ALONG_SEQ,
+           "albert": MIXES[:-2] + ["{ pp(2), tp(2) }"] + ALONG_SEQ}
 REFUSED = """local mw = require "meshwright"
 local function model(inputs, body)
   return mw.model { dims = { hidden = 16, vocab = 256, patches = 4 }, inputs = inputs, graph = function(m)

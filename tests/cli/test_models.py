@@ -20,6 +20,11 @@ MODELS = {"gemma2": "window = 6, query_pre_attn_scalar = 24, score_cap = 2, logi
 # Models without attention, which no ring goes through: groups that tp cuts, and one that it leaves
 # whole.
 MAMBA = "layers = 3, hidden = 32, heads = 8, head_dim = 8, state = 16, chunk = 12, vocab = 64"
+# Models with experts: two layers of each kind of theirs.
+EXPERTS = {"gpt_oss": f"layers = 4, {SIZES.split(', ', 1)[1]}, window = 6, experts = 4, top_k = 2, swiglu_limit = 0.5",
+           "qwen3_next": "layers = 4, hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, vocab = 64, rotary = 4, every = 2, "
+                         "key_heads = 2, value_heads = 4, key_dim = 8, value_dim = 8, experts = 4, top_k = 2, expert_ffn = 24, "
+                         "shared_ffn = 16, chunk = 6"}
 DELTA = """
 -- Layers with the gated delta rule, of which every third has attention (Qwen Team 2025, "Qwen3-Next").
 local delta = mw.model { name = "delta", dims = { hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, state = 16, ffn = 48, vocab = 64 },
@@ -157,6 +162,16 @@ class Models(ProgramCase):
         ring = self.mixes(["mamba_1"], ['{ sp { 2, form = "ring" } }']).replace("mw.verify", "mw.plan")
         refused = self.call("plan", self.write(HEAD + TRAIN + self.mambas() + ring), "--json")
         self.assertEqual((refused.returncode, self.lines(refused)[0]["code"]), (3, "rotation.matches-nothing"))
+        for proof in self.all("prove", self.write(text.replace("mw.verify", "mw.prove"))):
+            self.assertEqual((proof["verdict"], proof["notes"]), ("proved", []), proof["plan"])
+
+    def test_models_with_experts_equal_one_rank(self):
+        mixes = ["{ dp(2), ep(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 3 }, ep(2), tp(2) }", '{ sp { 2, form = "ulysses" } }',
+                 '{ pp { 2, schedule = "zb-h1" }, tp(2) }', '{ pp { 2, schedule = "zbv" }, dp(2) }']
+        text = HEAD.replace("sp =", "sp, ep =").replace('"sp")', '"sp", "ep")') + TRAIN
+        for name, options in EXPERTS.items():
+            text += f"local {name} = mw.{name} {{ {options} }}\n" + self.mixes([name], mixes)
+        self.assertEqual(len(self.verify_all(text)), 2 * len(mixes))
         for proof in self.all("prove", self.write(text.replace("mw.verify", "mw.prove"))):
             self.assertEqual((proof["verdict"], proof["notes"]), ("proved", []), proof["plan"])
 
@@ -436,7 +451,7 @@ local own = mw.model {
 
     def test_every_file_is_tested(self):
         files = {path.stem for path in (SOURCE / "lua/meshwright/models").glob("*.lua")} - {"llama", "gpt", "moe"}  # which tests/parity has
-        self.assertEqual(files, {*MODELS, "mamba2"})
+        self.assertEqual(files, {*MODELS, *EXPERTS, "mamba2"})
 
 
 if __name__ == "__main__":

@@ -76,6 +76,45 @@ MODELS |= {
                      f"mw.mamba2 {{ {OUR_MAMBA}, groups = 1, chunk = 256, tied = true }}"),
 }
 
+NEXT = {**SIZES, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 16, "num_experts": 4,
+        "num_experts_per_tok": 2, "full_attention_interval": 2, "partial_rotary_factor": 0.5, "initializer_range": 0.1}
+OUR_NEXT = ("layers = 4, hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, vocab = 64, rotary = 4, every = 2, key_heads = 2, "
+            "value_heads = 4, key_dim = 8, value_dim = 8, experts = 4, top_k = 2, expert_ffn = 24, shared_ffn = 16, "
+            "rope_theta = 10000, chunk = 6")
+OSS = {**SIZES, "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6,
+       "rms_norm_eps": 1e-5, "swiglu_limit": 1.5}
+OUR_OSS = OUR_SIZES.replace("layers = 3", "layers = 4") + ", experts = 4, top_k = 2, window = 6, swiglu_limit = 1.5"
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8, "rope_theta": 5e4}
+YARN = {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.8, "original_max_position_embeddings": 8,
+        "rope_theta": 5e4}
+
+
+def in_lua(scaling):
+    keys = {"type" if key == "rope_type" else key: value for key, value in scaling.items() if key != "rope_theta"}
+    return "rope_scaling = { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in keys.items()) + " }"
+
+
+MODELS |= {
+    "gpt-oss": ("GptOssConfig", OSS, f"mw.gpt_oss {{ {OUR_OSS} }}"),
+    "qwen-3-next": ("Qwen3NextConfig", NEXT, f"mw.qwen3_next {{ {OUR_NEXT} }}"),
+    "llama-3": ("LlamaConfig", {**LLAMA, "rope_parameters": LLAMA3},
+                f"mw.llama {{ {DECODER}, kv_heads = 2, norm_eps = 1e-6, {in_lua(LLAMA3)} }}"),
+    "deepseek-yarn": ("DeepseekV3Config", {**DEEPSEEK, **LATENT, "num_mtp_layers": 0, "rope_parameters": YARN},
+                      "mw.moe { " + DECODER + ", " + DEEPSEEK_OURS + ", norm_eps = 1e-6, " + OUR_LATENT + ", " +
+                      in_lua(YARN) + " }"),
+}
+# Scripts of models of their own, which say themselves what transformers calls them: the class, and
+# what the arguments of its forward are called here.
+SCRIPTS = {
+    "bert": ("BertForMaskedLM", {"input_ids": "tokens", "token_type_ids": "kind"}),
+    "albert": ("AlbertForMaskedLM", {"input_ids": "tokens", "token_type_ids": "kind"}),
+    "t5": ("T5ForConditionalGeneration", {"decoder_input_ids": "tokens", "input_ids": "text"}),
+    "vit": ("ViTForImageClassification", {}),
+    "llava": ("LlavaForConditionalGeneration", {}),
+}
+
 SCRIPT = """\
 local mw = require "meshwright"
 local tp, pp, dp, zero, ep = mw.plugins("tp", "pp", "dp", "zero", "ep")
@@ -144,6 +183,92 @@ class Transformers(cases.ProgramCase):
         after = self.theirs(back.eval(), tokens)
         self.same(f"{name}, trained and exported", logits, after)
         self.assertGreater(np.abs(after - before).max(), 1e-3)  # it was trained
+
+    def of_script(self, name, *plans):
+        """The logits of a script's model are those of transformers' class, with its weights and those that it trains."""
+        class_name, arguments = SCRIPTS[name]
+        kind = getattr(self.transformers, class_name)
+        script = str(cases.SOURCE / f"scripts/models/{name}.lua")
+        self.only("run", script, "--set", "steps=1", "--set", 'export={path="first", shard="20KB"}')
+        model = kind(kind.config_class.from_pretrained(self.folder / "first", initializer_range=0.2))
+        with self.torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(self.torch.randn_like(parameter) * (0.02 if name == "t5" else 0.1))
+        model.eval().save_pretrained(self.folder / "theirs", max_shard_size="20KB")
+        for plan in plans:
+            found = self.found(script, "theirs", plan)
+            before = self.of_class(model, found, arguments)
+            self.same(f"{name}, imported, {plan}", found["logits"], before)
+        self.only("run", script, "--set", "weights=theirs", "--set", "optimizer.lr=1e-2", "--set", "steps=3",
+                  "--set", 'export={path="ours", shard="20KB"}')
+        back, info = kind.from_pretrained(self.folder / "ours", output_loading_info=True)
+        unused = {"missing_keys"} if name == "llava" else set()  # layers that nobody reads are in no export
+        self.assertEqual({key: list(value) for key, value in info.items() if value and key not in unused}, {})
+        found = self.found(script, "ours", "{}")
+        after = self.of_class(back.eval(), found, arguments)
+        self.same(f"{name}, trained and exported", found["logits"], after)
+        self.assertGreater(np.abs(after - before).max(), 1e-3)
+
+    def found(self, script, weights, plan):
+        self.only("logits", script, "-o", "logits.safetensors", "--set", f"weights={weights}", "--set", f"plan={plan}")
+        return safetensors.numpy.load_file(self.folder / "logits.safetensors")
+
+    def of_class(self, model, found, arguments):
+        given = {argument: self.torch.from_numpy(found[ours]) for argument, ours in arguments.items()}
+        if "image" in found:
+            given["pixel_values"] = self.image_of(self.torch.from_numpy(found["image"]))
+        if "place" in found:
+            return self.with_image(model, found, given["pixel_values"])
+        with self.torch.no_grad():
+            return model(**given).logits.numpy()
+
+    @staticmethod
+    def image_of(patches):
+        """(batch, patches, colors, rows, columns) as (batch, colors, height, width)."""
+        edge = round(patches.shape[1] ** 0.5)
+        return patches.unflatten(1, (edge, edge)).permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3).contiguous()
+
+    def with_image(self, model, found, pixels):
+        """Logits of a language model where some tokens are replaced by patches of an image, in any order."""
+        with self.torch.no_grad():
+            patches = model.get_image_features(pixels).pooler_output
+            patches = self.torch.stack(list(patches)) if isinstance(patches, (list, tuple)) else patches
+            patches = patches.view(pixels.shape[0], -1, patches.shape[-1])
+            own = model.get_input_embeddings()(self.torch.from_numpy(found["tokens"]))
+            place = self.torch.from_numpy(found["place"])
+            seen = patches.gather(1, place[..., None].expand(-1, -1, patches.shape[-1]))
+            shown = self.torch.from_numpy(found["shown"])[..., None] > 0
+            return model(inputs_embeds=self.torch.where(shown, seen, own)).logits.numpy()
+
+    def test_bert(self):
+        self.of_script("bert", "{}", "{pp(2), tp(2)}")
+
+    def test_albert(self):
+        self.of_script("albert", "{}", "{pp(2), tp(2)}")
+
+    def test_t5(self):
+        self.of_script("t5", "{}", "{pp(2), tp(2)}")
+
+    def test_vit(self):
+        self.of_script("vit", "{}", "{pp(2), tp(2)}")
+
+    def test_llava(self):
+        self.of_script("llava", "{}", "{pp(2), tp(2)}")
+
+    def test_gpt_oss(self):
+        self.round_trip("gpt-oss")
+
+    def test_gpt_oss_in_shards(self):
+        self.round_trip("gpt-oss", "--set", "plan={zero{2, stage=3}, ep(2), tp(2)}")
+
+    def test_qwen_3_next(self):
+        self.round_trip("qwen-3-next")
+
+    def test_llama_3(self):
+        self.round_trip("llama-3")
+
+    def test_deepseek_with_yarn(self):
+        self.round_trip("deepseek-yarn")
 
     def test_gemma_2(self):
         self.round_trip("gemma-2")
