@@ -25,19 +25,20 @@ LocalDims whole(const Graph& graph, const Op& op) {
   return dims;
 }
 
-// Whether the op sums products over a dim: several real operands, whose dims are those of the
-// results and more.
+// Whether the op sums products over a dim: a dim that no result has, and real operands of different
+// dims have.
 bool contracts(const Graph& graph, const Op& op) {
-  Dims made, read;
-  int reals = 0;
+  Dims made;
+  std::map<Dim, std::set<Dims>> read;
   for (const Dims& dims : op.output_dims) made.insert(made.end(), dims.begin(), dims.end());
   for (const Use& use : op.inputs) {
     if (graph.value(use.value).scalar != Scalar::real) continue;
-    ++reals;
-    read.insert(read.end(), use.dims.begin(), use.dims.end());
+    for (const Dim dim : use.dims) read[dim].insert(use.dims);
   }
-  const auto in = [](const Dims& dims) { return [&](Dim dim) { return contains(dims, dim); }; };
-  return reals > 1 && std::ranges::all_of(made, in(read)) && !std::ranges::all_of(read, in(made));
+  return std::ranges::all_of(made, [&](Dim dim) { return read.contains(dim); }) &&
+         std::ranges::any_of(read, [&](const auto& operands) {
+           return operands.second.size() > 1 && !contains(made, operands.first);
+         });
 }
 
 // How many ranks run each part of the instruction's op.

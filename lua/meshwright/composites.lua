@@ -1,7 +1,7 @@
 -- Ops of mw.model that are several others: x:attention { … }, x:mlp { … }, x:experts { … }. Each
 -- has options, as meshwright.kinds reads those of models (`positional`: the one that may stand
 -- without its name), and
---   made(x, o, last)  what it makes of x, whose last dim is `last`; the names of its ops begin with
+--   body(x, o, last)  what it makes of x, whose last dim is `last`; the names of its ops begin with
 --                     the composite's, and one without a name has that name
 -- The op `route` has options and their check alone.
 local decoder = require "meshwright.decoder"
@@ -26,7 +26,7 @@ local attention = {
   }, weights),
 }
 
-function attention.made(x, o, last)
+function attention.body(x, o, last)
   local q, k = linear(x, { o.heads, o.head_dim }, "q", o), linear(x, { o.kv_heads, o.head_dim }, "k", o)
   local v = linear(x, { o.kv_heads, o.head_dim }, "v", o)
   if o.rope then q, k = q:rope { theta = o.theta, name = "q_rope" }, k:rope { theta = o.theta, name = "k_rope" } end
@@ -41,7 +41,7 @@ local mlp = {
   }, weights),
 }
 
-function mlp.made(x, o, last)
+function mlp.body(x, o, last)
   local gate = o.act == "swiglu" and linear(x, o.width, "gate", o)
   local up = linear(x, o.width, "up", o)
   return linear(gate and gate:swiglu(up, { name = "swiglu" }) or up:gelu { name = "gelu" }, last, "down", o)
@@ -50,7 +50,7 @@ end
 local width = { "width", "text", "the dim of an expert's width", fallback = "expert_ffn" }
 local experts = { options = decoder.more(routing.options(), { width }) }
 
-function experts.made(x, o, last)
+function experts.body(x, o, last)
   local rows, places, shares = x:route(routing.chosen(o, { name = "router" }))
   local gate, up = rows:expert_linear { o.width, name = "experts.gate" }, rows:expert_linear { o.width, name = "experts.up" }
   local y = gate:swiglu(up, shares, { weighed = true, name = "experts.swiglu" })

@@ -10,7 +10,7 @@
 --   graph    graph(m, o): the graph, as mw.model has it
 --   hf       hf(o, sequence): what Hugging Face's transformers calls such a model (meshwright.hf)
 -- where o has the values of the options. Ops that are several others (meshwright.composites) have
--- options too, and what they make.
+-- options too, and a body.
 local composites = require "meshwright.composites"
 local recorded = require "meshwright.model"
 local kinds = {}
@@ -51,8 +51,8 @@ end
 
 function kinds.hf(kind, o, sequence) return kind.hf(o, sequence) end
 
-function kinds.made(composite, o, last)
-  return recorded { block = function(x) return composite.made(x, o, last) end }.block(0)
+function kinds.body(composite, o, last)
+  return recorded { block = function(x) return composite.body(x, o, last) end }.block(0)
 end
 
 return function(what, name, ...) return kinds[what](composites[name] or require("meshwright.models." .. name), ...) end

@@ -59,8 +59,21 @@ function routing.experts(h, o, given)
   return linear(inner, "hidden", "down"):combine(places, { name = "combine" })
 end
 
+-- The default of an option.
+local function usual(name)
+  for _, option in ipairs(known) do
+    if option[1] == name then return option.fallback end
+  end
+end
+
 --- Checks what a token chooses, of all experts or within groups of them.
 function routing.check(o, refuse, experts)
+  for name, balance in pairs { aux_weight = "aux", bias_rate = "bias" } do
+    if o[name] ~= nil and o[name] ~= usual(name) and o.balance ~= balance then
+      refuse("option.conflict", name, ("is for balance = %q, and balance is %q"):format(balance, o.balance),
+        ("leave out %s, or balance = %q"):format(name, balance))
+    end
+  end
   local groups, group_top = o.groups or 1, o.group_top or 1
   if experts % groups ~= 0 then
     refuse("option.divides", "groups", ("%d groups do not divide %d experts"):format(groups, experts),

@@ -271,7 +271,7 @@ class LuaOp final : public BlockOp {
     const std::lock_guard lock(mutex_);
     Json& known = records_[last];
     if (known.is_null())
-      known = ModelFiles::get().call("made", kind, {values_.json(), last}, values_.reach());
+      known = ModelFiles::get().call("body", kind, {values_.json(), last}, values_.reach());
     return known;
   }
 

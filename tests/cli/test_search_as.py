@@ -31,6 +31,7 @@ go { model = llama, strategies = { "dp" }, microbatch = { 1, 2 } }
 go { model = llama, strategies = { "zero" }, memory = "2400MiB", recompute = "full", microbatch = 1 }
 go { model = moe { shared_experts = 1, dense_layers = 1, score = "sigmoid", experts = 64, expert_ffn = 2048 }, strategies = { "zero", "tp", "sp", "ep" }, batch = 2,
   sequence = 4096, precision = "fp32" }
+go { model = moe { score = "sigmoid", groups = 4, group_top = 2, predict_ahead = 1 }, strategies = { "zero" }, batch = 8 }
 go { model = moe { kv_lora_rank = 128, q_lora_rank = 256, qk_nope_head_dim = 64, qk_rope_head_dim = 32, v_head_dim = 64 },
   strategies = { "zero", "ep" }, batch = 8 }
 """
@@ -74,7 +75,7 @@ class SearchAs(ProgramCase):
         for flag in ("sequence-parallel", "context-parallel-size", "pipeline-model-parallel-layout", "use-megatron-fsdp",
                      "num-layers-per-virtual-pipeline-stage", "expert-model-parallel-size",
                      "num-distributed-optimizer-instances", "optimizer-cpu-offload", "moe-layer-freq", "kv-lora-rank",
-                     "expert-tensor-parallel-size", "num-query-groups"):
+                     "expert-tensor-parallel-size", "num-query-groups", "mtp-num-layers", "moe-router-num-groups"):
             self.assertIn(flag, seen)
 
     def megatron_goes_together(self, flags, ranks, said):

@@ -96,11 +96,11 @@ local function megatron_experts(t, model, add, size)
   size("moe-router-topk", "top_k")
   add("moe-ffn-hidden-size", ffn)
   add "moe-grouped-gemm"
-  local shared, dense = model("shared_experts", 0), model("dense_layers", 0)
+  local shared, dense, ahead = model("shared_experts", 0), model("dense_layers", 0), model("predict_ahead", 0)
   if shared > 0 then add("moe-shared-expert-intermediate-size", shared * ffn) end
   if dense > 0 then
     -- Without the modules that predict further tokens, which Megatron-LM counts apart.
-    local layers = t.searched.layers - model("predict_ahead", 0)
+    local layers = t.searched.layers - ahead
     add("moe-layer-freq", ('"([0]*%d+[1]*%d)"'):format(dense, layers - dense))
   end
   local balance = model("balance", "aux")
@@ -111,6 +111,15 @@ local function megatron_experts(t, model, add, size)
     add("moe-router-load-balancing-type", "none")
   else
     t.refuse("model.balance = %s", format.lua(balance))
+  end
+  if model("groups", 1) > 1 then
+    size("moe-router-num-groups", "groups")
+    add("moe-router-group-topk", model("group_top", 1))
+  end
+  if ahead > 0 then
+    add("mtp-num-layers", ahead)
+    add("mtp-loss-scaling-factor", format.number(model("ahead_weight", 0.3)))
+    if t.stages > 1 then t.refuse("model.predict_ahead on stages: its layout says where these modules are") end
   end
   local score = model "score"
   if score then add("moe-router-score-function", score) end

@@ -32,7 +32,10 @@ class Distance final : public OpType {
   }
   Cost cost(const Op& op, Piece, const LocalDims& dims, int) const override {
     Cost cost;
-    cost.bytes = static_cast<double>(16 * dims.count(op.output_dims[0]));
+    const std::int64_t all = dims.count(op.output_dims[0]);
+    cost.bytes = static_cast<double>(16 * all);
+    // The distances; for buckets also four tensors of their size, and two of floats, at once.
+    cost.accelerator_workspace = (options_.buckets > 0 ? 48 : 8) * all;
     return cost;
   }
 
