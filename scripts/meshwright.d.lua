@@ -564,6 +564,7 @@ function mw.search(experiment) end
 ---@field top_k integer experts that a token chooses (1 .. 65536)
 ---@field [1]? integer the same as top_k
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
+---@field chosen_by? "tokens"|"experts" tokens choose experts; or each expert chooses the tokens of a sequence with the highest affinities to it, capacity times an even share of them, so that a token has top_k experts on average (default "tokens")
 ---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice that moves against the load of each step; not at all (default "aux")
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
@@ -675,6 +676,7 @@ function mw.search(experiment) end
 ---@field top_k integer experts that a token chooses (1 .. 65536)
 ---@field [1]? integer the same as top_k
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
+---@field chosen_by? "tokens"|"experts" tokens choose experts; or each expert chooses the tokens of a sequence with the highest affinities to it, capacity times an even share of them, so that a token has top_k experts on average (default "tokens")
 ---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice that moves against the load of each step; not at all (default "aux")
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
@@ -972,6 +974,7 @@ function mw.model(options) end
 ---@field shared_experts? integer experts that every token goes through, as one of their width (default 0) (0 .. 2147483647)
 ---@field dense_layers? integer leading layers without experts, of width ffn (default 0) (0 .. 2147483647)
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
+---@field chosen_by? "tokens"|"experts" tokens choose experts; or each expert chooses the tokens of a sequence with the highest affinities to it, capacity times an even share of them, so that a token has top_k experts on average (default "tokens")
 ---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice that moves against the load of each step; not at all (default "aux")
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)

@@ -7,6 +7,9 @@ local known = {
   { "top_k", "integer", "experts that a token chooses", range = { 1, 65536 }, positional = true },
   { "capacity", "number", "an expert takes at most so many times its even share of a sequence's choices, earlier positions "
     .. "first; left out: all (dropless)", range = { 1e-3, 1e6 }, optional = true },
+  { "chosen_by", "choice", "tokens choose experts; or each expert chooses the tokens of a sequence with the highest affinities "
+    .. "to it, capacity times an even share of them, so that a token has top_k experts on average",
+    choices = { "tokens", "experts" }, fallback = "tokens" },
   { "balance", "choice", "how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice "
     .. "that moves against the load of each step; not at all", choices = { "aux", "bias", "none" }, fallback = "aux" },
   { "aux_weight", "number", "factor of the balancing loss", at_least = 0, fallback = 0.01 },
@@ -68,10 +71,22 @@ end
 
 --- Checks what a token chooses, of all experts or within groups of them.
 function routing.check(o, refuse, experts)
-  for name, balance in pairs { aux_weight = "aux", bias_rate = "bias" } do
+  for _, needed in ipairs { { "aux_weight", "aux" }, { "bias_rate", "bias" } } do
+    local name, balance = table.unpack(needed)
     if o[name] ~= nil and o[name] ~= usual(name) and o.balance ~= balance then
       refuse("option.conflict", name, ("is for balance = %q, and balance is %q"):format(balance, o.balance),
         ("leave out %s, or balance = %q"):format(name, balance))
+    end
+  end
+  if o.chosen_by == "experts" then
+    -- Experts have equal loads; weights of a token do not sum to one, as nobody knows how many
+    -- it has.
+    for _, needed in ipairs { { "balance", "none" }, { "normalise", false }, { "groups", 1 } } do
+      local name, value = table.unpack(needed)
+      if o[name] ~= nil and o[name] ~= value then
+        refuse("option.conflict", name, ('experts choose their tokens (chosen_by = "experts"), and %s is %s'):format(name,
+          tostring(o[name])), ("%s = %s"):format(name, type(value) == "string" and ("%q"):format(value) or tostring(value)))
+      end
     end
   end
   local groups, group_top = o.groups or 1, o.group_top or 1

@@ -655,6 +655,7 @@ ExpertOptions read_router(const Values& values) {
   options.router.normalise = values.flag("normalise");
   options.router.scale = values.number("scale");
   options.logit_bias = values.flag("logit_bias");
+  options.experts_choose = values.text("chosen_by") == "experts";
   if (values.has("groups")) options.router.groups = values.integer("groups");
   if (values.has("group_top")) options.router.group_top = values.integer("group_top");
   return options;

@@ -35,17 +35,20 @@ class EvenOut final : public ElementOp {
 std::int64_t Builder::room(const ExpertOptions& options) const {
   const auto choices = static_cast<double>(graph.size("seq") * options.top);
   const double even = choices / static_cast<double>(graph.size("experts"));
+  const double most = options.experts_choose ? static_cast<double>(graph.size("seq")) : choices;
   return static_cast<std::int64_t>(
-      std::min(std::ceil(options.capacity.value_or(1) * even - 1e-9), choices));
+      std::min(std::ceil(options.capacity.value_or(1) * even - 1e-9), most));
 }
 
 void Builder::expert_dims(std::int64_t experts, const ExpertOptions& options) {
   dim("experts", experts, true, {}, "experts");
   dim("scores", experts, true, {}, "experts, as the router has them: whole for each token");
-  dim("top", options.top, true, {}, "top_k");
+  dim("top", options.choices(experts), true, {}, options.experts_choose ? "experts" : "top_k");
   dim("load", 2, true, {}, "what the balancing loss sums of each expert");
   double share = static_cast<double>(options.top) / static_cast<double>(experts);
-  if (options.capacity) {  // only this part of the choices is admitted
+  if (options.experts_choose) {
+    share = static_cast<double>(room(options)) / static_cast<double>(graph.size("seq"));
+  } else if (options.capacity) {  // only this part of the choices is admitted
     const auto choices = static_cast<double>(graph.size("seq") * options.top);
     const double admitted = static_cast<double>(room(options)) * static_cast<double>(experts);
     share *= std::min(1.0, admitted / choices);
@@ -67,9 +70,12 @@ std::pair<int, int> Builder::choose_experts(const std::string& name, int logits,
   return {both[0], both[1]};
 }
 
-int Builder::admit(const std::string& name, int picks, std::int64_t capacity) {
-  return append(op(name, mw::admit(capacity, graph.size("experts")), {use(picks)}, {"seq", "top"}),
-                {{"", dims(picks), Scalar::index, false}})[0];
+int Builder::admit(const std::string& name, int picks, int weights, std::int64_t capacity) {
+  std::vector<Use> inputs{use(picks)};
+  if (weights >= 0) inputs.push_back(use(weights));
+  return append(
+      op(name, mw::admit(capacity, graph.size("experts")), std::move(inputs), {"seq", "top"}),
+      {{"", dims(picks), Scalar::index, false}})[0];
 }
 
 void Builder::balance(const std::string& prefix, int logits, int picks,
@@ -124,9 +130,12 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
     logit_bias = parameter(name + ".logit_bias", {"scores"}, {Init::Kind::zeros, 0},
                            bias_beside(names.router));
   const int logits = linear(name, x, weight, logit_bias);
-  auto [weights, picks] = choose_experts(prefix + ".route", logits, bias, options.router);
+  RouterOptions router = options.router;
+  if (options.experts_choose) router.experts_take = room(options);
+  auto [weights, picks] = choose_experts(prefix + ".route", logits, bias, router);
   balance(prefix, logits, picks, options);
-  if (options.capacity) picks = admit(prefix + ".admit", picks, room(options));
+  if (options.capacity || options.experts_choose)
+    picks = admit(prefix + ".admit", picks, options.experts_choose ? weights : -1, room(options));
   const std::string sent = prefix + ".dispatch";
   const std::vector<int> made_rows =
       append(op(sent, mw::dispatch(), {use(x), use(picks)}, {"top"}),

@@ -24,6 +24,7 @@ local models = {
   moe { top_k = 2, capacity = 0.5, shared_experts = 2, dense_layers = 1, z_weight = 0.01 },
   moe { top_k = 1, balance = "none", tied = true },
   moe { top_k = 4, capacity = 1.5, balance = "bias", normalise = false },
+  moe { chosen_by = "experts", balance = "none", normalise = false },
 }
 local function e(model, plan, verb)
   return verb { model = models[model], data = mw.synthetic {}, sequence = 12, plan = plan, batch = 16,
@@ -104,7 +105,7 @@ class Experts(ProgramCase):
 
     @matrix
     def test_other_mixes_of_every_model(self):
-        self.assertEqual(len(self.verify_all(OTHERS)), 6 * 27)
+        self.assertEqual(len(self.verify_all(OTHERS)), 7 * 27)
 
     def test_one_expert_gets_all_tokens_and_the_others_none(self):
         text = self.folder / "same.txt"
@@ -236,6 +237,25 @@ mw.train {{ model = moe {{ balance = "bias", bias_rate = 0.001 }}, data = mw.syn
         sent = lambda r: sum(c["bytes"] for c in r["communication"] if c["op"] == "all-to-all")
         self.assertLess(half["memory"][0]["activations"], full["memory"][0]["activations"])
         self.assertLess(sent(half), 0.75 * sent(full))
+
+    def test_experts_choose_their_tokens(self):
+        """All experts take as many, tokens have any number of them, and nothing is dropped; every mix equals one rank."""
+        script = MODELS + """
+for _, plan in ipairs { { dp(2), ep(2) }, { tp(2), sp(), zero { 2, stage = 3 } }, { sp(2), ep(2) }, { dp(2), sp { 2, form = "ulysses" } },
+                        { pp { 2, schedule = "zb-h1" }, dp(2), ep(2) } } do e(7, plan, mw.verify) end
+e(7, { dp(2), ep(2) }, mw.train)
+"""
+        *verdicts, run = self.all("run", self.write(script))
+        self.assertEqual({one["verdict"] for one in verdicts}, {"equal"})
+        self.assertEqual(run["experts"]["dropped"], 0)
+        for layer in run["experts"]["layers"]:
+            self.assertEqual(layer["taken"], [16 * 3] * 8)  # of 16 sequences of 12 tokens, 12 * 2 / 8 each
+            self.assertEqual(layer["chosen"], layer["taken"])
+        self.held_as_predicted(run)
+        refused = lambda more: (f'e(1, {{}}, function(t) t.model = moe {{ chosen_by = "experts", {more} }} mw.plan(t) end)', 2)
+        self.all_refused(MODELS, (*refused("normalise = false"), "option.conflict model.balance"),
+                         (*refused('balance = "none"'), "option.conflict model.normalise"),
+                         (*refused('balance = "none", normalise = false, groups = 2, top_k = 1'), "option.conflict model.groups"))
 
     def test_imbalance_is_priced(self):
         plan = lambda factor: self.only("plan", self.write(

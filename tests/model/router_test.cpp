@@ -140,6 +140,24 @@ TEST_CASE("admit: first choices before second ones, earlier positions before lat
   CHECK(forward(c).outputs[0].equal(expected));
 }
 
+TEST_CASE("admit: an expert takes the tokens with the largest weights, however they lie",
+          "[kernels]") {
+  using Runs = std::vector<Range>;
+  const std::int64_t batch = 3, seq = 24, experts = 5;
+  const std::int64_t capacity = GENERATE(1, 4, 24);
+  const Runs runs = GENERATE(Runs{}, Runs{{0, 6}, {18, 6}, {6, 6}, {12, 6}});
+  OpCase c(admit(capacity, experts), {chosen, chosen}, {chosen},
+           {{"batch", batch}, {"seq", seq}, {"top", experts}});
+  if (!runs.empty()) c.cut("seq", runs, seq);
+  const at::Tensor affinity = at::rand({batch, seq, experts}, at::kDouble);
+  const auto [weights, picks] = affinity.sort(-1, true);
+  c.inputs = {picks, weights};
+  const at::Tensor highest = std::get<1>(affinity.topk(capacity, 1));
+  const at::Tensor taken = at::zeros_like(affinity).scatter_(1, highest, 1).gather(-1, picks);
+  CHECK(forward(c).outputs[0].equal(at::where(taken.eq(1), picks, -1)));
+  check_memory(c, at::kFloat);
+}
+
 namespace {
 
 OpCase stats_case(RouterScore score, const at::Tensor& logits, const at::Tensor& picks) {

@@ -19,7 +19,8 @@ decoder.more(gpt_oss.options, {
     range = { 1e-9, 1e9 }, fallback = 7.0 },
   { "swiglu_alpha", "number", "a gate x becomes x sigmoid(swiglu_alpha x)", range = { 1e-9, 1e9 }, fallback = 1.702 },
 })
-decoder.more(gpt_oss.options, routing.options { "top_k", "logit_bias", "score", "normalise", "scale", "groups", "group_top" })
+decoder.more(gpt_oss.options,
+  routing.options { "top_k", "logit_bias", "chosen_by", "score", "normalise", "scale", "groups", "group_top" })
 
 function gpt_oss.check(o, refuse)
   decoder.check(o, refuse)

@@ -123,6 +123,7 @@ function moe.hf(o, sequence)
   local width, width_option = o.expert_ffn or o.ffn, o.expert_ffn and "expert_ffn" or "ffn"
   if latents then config.none = latent.hf(o, config) end
   hf.add(config, key("num_experts_per_tok", o.top_k, "top_k"))
+  lacks(o.chosen_by == "experts", 'tokens choose their experts there (chosen_by = "experts" here)')
   if not is_deepseek(o) then
     config.types, config.architecture, config.lacks_optional = { "mixtral" }, "MixtralForCausalLM", true
     hf.add(config, key({ "num_local_experts", "num_experts" }, o.experts, "experts", 8),

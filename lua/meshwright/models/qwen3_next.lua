@@ -22,7 +22,7 @@ decoder.more(qwen3_next.options, {
   { "expert_ffn", "integer", "width of an expert", at_least = 1, fallback = 512 },
   { "shared_ffn", "integer", "width of the expert that every token goes through", at_least = 1, fallback = 512 },
 })
-decoder.more(qwen3_next.options, routing.options { "top_k", "logit_bias", "score", "scale", "groups", "group_top" })
+decoder.more(qwen3_next.options, routing.options { "top_k", "logit_bias", "chosen_by", "score", "scale", "groups", "group_top" })
 
 function qwen3_next.check(o, refuse)
   decoder.check(o, refuse)

@@ -45,16 +45,12 @@ class Route final : public OpType {
   }
 
   void backward(const Op& op, OpCall& call) const override {
-    const at::Tensor& picks = call.outputs[1];
     if (wanted(call, 0)) deliver(call, 0, logit_gradient(call));
     if (!wanted(call, 1)) return;
-    const std::int64_t experts = call.dims.at(op.inputs[1].dims[0]).size;
-    // Expert load: how many tokens chose each.
     deliver(call, 1,
-            counts_of(picks.flatten(), experts)
-                .to(call.grad_inputs.size() > 1 && call.grad_inputs[1].defined()
-                        ? call.grad_inputs[1].scalar_type()
-                        : wide(call.inputs[0])));
+            loads(op, call).to(call.grad_inputs.size() > 1 && call.grad_inputs[1].defined()
+                                   ? call.grad_inputs[1].scalar_type()
+                                   : wide(call.inputs[0])));
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
@@ -81,6 +77,18 @@ class Route final : public OpType {
 
  private:
   bool limited() const { return options_.group_top < options_.groups; }
+
+  // How many of these tokens are each expert's. Where experts choose, a part of a sequence counts
+  // for its share of it.
+  at::Tensor loads(const Op& op, const OpCall& call) const {
+    const std::int64_t experts = call.dims.at(op.inputs[1].dims[0]).size;
+    const at::Tensor& picks = call.outputs[1];
+    if (options_.experts_take == 0) return counts_of(picks.flatten(), experts);
+    const std::int64_t sequence = call.dims.at(op.inputs[0].dims[1]).global;
+    const double take = static_cast<double>(options_.experts_take * picks.size(0) * picks.size(1)) /
+                        static_cast<double>(sequence);
+    return at::full({experts}, take, picks.options().dtype(at::kDouble));
+  }
 
   // How many experts of a group say how high the group stands.
   std::int64_t best_of_group(std::int64_t experts) const {
@@ -124,7 +132,8 @@ class Route final : public OpType {
 
 // Finds the choices that a limited capacity admits: of each sequence, an expert takes the first
 // choices in order of position, then the second ones, and so on, until it is full (Lepikhin et al.
-// 2021, "GShard", algorithm 1).
+// 2021, "GShard", algorithm 1). Given the weights of the choices, an expert takes those with the
+// largest ones (Zhou et al. 2022, "Mixture-of-Experts with Expert Choice Routing", section 3.2).
 class Admit final : public OpType {
  public:
   explicit Admit(std::int64_t capacity) : capacity_(capacity) {}
@@ -136,6 +145,7 @@ class Admit final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const LocalDim& tokens = call.dims.at(op.inputs[0].dims[1]);
     at::Tensor picks = call.inputs[0];
+    at::Tensor weights = by_weight(op) ? call.inputs[1] : at::Tensor();
     at::Tensor places;  // place in the sequence of each token, in the order of memory
     if (tokens.runs.size() > 1) {
       std::vector<at::Tensor> runs;
@@ -143,14 +153,19 @@ class Admit final : public OpType {
         runs.push_back(at::arange(run.offset, run.offset + run.size, at::kLong));
       }
       places = at::cat(runs).to(picks.device(), /*non_blocking=*/true);
-      picks = picks.index_select(1, at::argsort(places));
+      const at::Tensor order = at::argsort(places);
+      picks = picks.index_select(1, order);
+      if (weights.defined()) weights = weights.index_select(1, order);
     }
     const std::int64_t batch = picks.size(0), seq = picks.size(1), top = picks.size(2);
     // (batch, top, seq): all first choices before all second ones.
-    at::Tensor admitted = first_of_each(picks.transpose(1, 2).reshape({batch, -1}))
-                              .view({batch, top, seq})
-                              .transpose(1, 2)
-                              .contiguous();
+    const auto listed = [&](const at::Tensor& of) {
+      return of.transpose(1, 2).reshape({batch, -1});
+    };
+    at::Tensor order;
+    if (weights.defined()) order = listed(weights).argsort(/*stable=*/true, 1, /*descending=*/true);
+    at::Tensor admitted =
+        first_of_each(listed(picks), order).view({batch, top, seq}).transpose(1, 2).contiguous();
     if (places.defined()) admitted = admitted.index_select(1, places);
     set_outputs(call, {admitted});
   }
@@ -164,14 +179,19 @@ class Admit final : public OpType {
     cost.bytes = static_cast<double>(8 * 8 * picks);
     cost.workspace = 8 * picks * (dims.at(choices[2]).size > 1 ? 4 : 3);
     if (tokens.runs.size() > 1) *cost.workspace += 8 * (picks + tokens.size);
+    if (by_weight(op)) cost.workspace.reset();
     return cost;
   }
 
  private:
-  // choices (rows, choices): keeps, in each row, the first `capacity` of equal choices; -1 for the
-  // others.
-  at::Tensor first_of_each(const at::Tensor& choices) const {
-    auto [sorted, order] = choices.sort(/*stable=*/true, 1, /*descending=*/false);
+  static bool by_weight(const Op& op) { return op.inputs.size() > 1; }
+
+  // choices (rows, choices): keeps, in each row, the first `capacity` of equal choices, in the
+  // order of memory or in `before`; -1 for the others.
+  at::Tensor first_of_each(const at::Tensor& choices, const at::Tensor& before) const {
+    const at::Tensor given = before.defined() ? choices.gather(1, before) : choices;
+    auto [sorted, order] = given.sort(/*stable=*/true, 1, /*descending=*/false);
+    if (before.defined()) order = before.gather(1, order);
     const at::Tensor rank = at::searchsorted(sorted, sorted).neg_();
     rank.add_(at::arange(choices.size(1), choices.options()));
     sorted.masked_fill_(rank >= capacity_, -1);

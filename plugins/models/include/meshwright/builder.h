@@ -58,6 +58,11 @@ struct ExpertOptions {
   double aux_weight = 0.01, bias_rate = 0.001, z_weight = 0;
   // Whether logits have a bias that is trained like any other.
   bool logit_bias = false;
+  // Whether each expert chooses the tokens of a sequence with the highest affinities to it, as many
+  // as its `capacity`, rather than tokens choosing experts. A token has `top` experts on average.
+  bool experts_choose = false;
+  // Experts for which the router has a weight of a token.
+  std::int64_t choices(std::int64_t experts) const { return experts_choose ? experts : top; }
 };
 
 // The names of a router's parameters in a Hugging Face checkpoint. A parameter whose name is empty
@@ -224,7 +229,7 @@ class Builder {
  private:
   std::pair<int, int> choose_experts(const std::string& name, int logits, int bias,
                                      const RouterOptions& options);
-  int admit(const std::string& name, int picks, std::int64_t capacity);
+  int admit(const std::string& name, int picks, int weights, std::int64_t capacity);
   void balance(const std::string& prefix, int logits, int picks, const ExpertOptions& options);
   std::int64_t room(const ExpertOptions& options) const;
   Dim keys_of(Dim lie);  // the name that attention has for a dim along which keys lie

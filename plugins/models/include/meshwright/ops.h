@@ -158,6 +158,8 @@ struct RouterOptions {
   double scale = 1;
   // Experts stand in `groups` equal groups, and a token chooses within `group_top` of them.
   std::int64_t groups = 1, group_top = 1;
+  // Above 0, experts choose (admit), and each takes so many tokens of a sequence.
+  std::int64_t experts_take = 0;
   friend bool operator==(const RouterOptions&, const RouterOptions&) = default;
 };
 // inputs: logits (batch, seq, scores), bias (scores; it counts: Value::counts) -> weights (batch,
@@ -168,9 +170,10 @@ struct RouterOptions {
 // 2.2.2]. The bias's gradient is the number of tokens that chose each expert. Needs scores and top
 // whole.
 OpTypePtr route(const RouterOptions& options);
-// inputs: picks (batch, seq, top) -> picks with -1 for an expert's choices beyond `capacity` in a
-// sequence. Needs seq and top whole. Tokens of earlier positions come first, whatever order the
-// tokens lie in.
+// inputs: picks (batch, seq, top) [, weights (batch, seq, top)] -> picks with -1 for an expert's
+// choices beyond `capacity` in a sequence; with weights, all but those with the largest ones.
+// Needs seq and top whole. Tokens of earlier positions come first, whatever order the tokens lie
+// in.
 OpTypePtr admit(std::int64_t capacity, std::int64_t experts);
 // inputs: logits, picks -> (load, batch, scores): for each sequence and expert the number of
 // choices and the sum of normalised affinities.
