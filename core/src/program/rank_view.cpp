@@ -193,10 +193,11 @@ KernelTrial RankView::trial(int op, Piece piece, int part) const {
   };
   KernelTrial trial{tried, piece, dims(op, part), real, program_.threads};
   // Gradients of a value that several ops read are added up, which takes a library more scratch.
+  // Backward comes to the last of these ops first, which has nothing to add to.
   const auto is_read_again = [&](int value) {
     int reads = 0;
-    for (const Op& reader : graph.ops())
-      for (const Use& use : reader.inputs) reads += use.value == value ? 1 : 0;
+    for (auto reader = graph.ops().begin() + like_.first(op); reader != graph.ops().end(); ++reader)
+      for (const Use& use : reader->inputs) reads += use.value == value ? 1 : 0;
     return reads > 1;
   };
   for (const Use& use : tried.inputs) {
