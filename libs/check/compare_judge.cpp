@@ -48,7 +48,7 @@ Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double 
   Error error{of(a), of(b)};
   if (key.kind != TensorKind::forward) return error;
   if (d.count < few) {
-    for (const Use& use : graph_.ops()[key.place].inputs) {
+    for (const Use& use : graph_.ops()[op_of(graph_, key)].inputs) {
       const auto read = errors_.find({key.step, use.value});
       if (read == errors_.end()) continue;
       error.a = std::max(error.a, read->second.a);
@@ -152,7 +152,7 @@ TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d
 TensorDifference Judge::read_of(const TensorKey& key, const Differences& d) const {
   TensorDifference t;
   t.key = key;
-  t.op = graph_.ops()[key.place].name;
+  t.op = graph_.ops()[op_of(graph_, key)].name;
   const int value = value_of(graph_, key);
   t.value = graph_.value(value).name;
   t.count = d.count;

@@ -28,6 +28,10 @@ std::int64_t rows_of_step(const Program& program) {
   return last.offset + last.size;
 }
 
+int last_number(const Graph& graph) {
+  return number_in_model(graph, static_cast<int>(graph.ops().size())) - 1;
+}
+
 int batch_at(const Program& program, const TensorKey& key) {
   if (key.kind > TensorKind::backward) return -1;
   const Dims& dims = program.graph->value(value_of(*program.graph, key)).dims;
@@ -37,10 +41,18 @@ int batch_at(const Program& program, const TensorKey& key) {
 
 }  // namespace
 
+int number_in_model(const Graph& graph, int op) {
+  return static_cast<int>(std::count_if(graph.ops().begin(), graph.ops().begin() + op,
+                                        [](const Op& before) { return before.is_of_model(); }));
+}
+
 int op_of(const Graph& graph, const TensorKey& key) {
-  if (key.kind == TensorKind::forward) return key.place;
-  const int op = static_cast<int>(graph.ops().size()) - 1 - key.place;
-  return op < static_cast<int>(graph.ops().size()) ? op : -1;
+  const auto ops = static_cast<int>(graph.ops().size());
+  int left = key.kind == TensorKind::forward ? key.place : last_number(graph) - key.place;
+  for (int op = 0; op < ops && left >= 0; ++op) {
+    if (graph.ops()[op].is_of_model() && left-- == 0) return op;
+  }
+  return -1;
 }
 
 int value_of(const Graph& graph, const TensorKey& key) {
@@ -72,26 +84,30 @@ class Recorder::RankWatcher final : public StepWatcher {
     const Slot& s = program.slots[slot];
     if (s.value < 0 || s.dtype == Dtype::int64 || program.graph->sparse.has(s.dims)) return;
     if (program.graph->value(s.value).source == Value::Source::data) return;
+    const Op& op = program.graph->ops()[i.op];
+    const auto operand = std::find(i.inputs.begin(), i.inputs.end(), slot) - i.inputs.begin();
+    if (!op.is_of_model() || operand >= std::ssize(op.of_model().inputs)) return;
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
     const auto stored = stored_.find(s.value);  // of this rank: others may be a step ahead
-    const auto operand = std::find(i.inputs.begin(), i.inputs.end(), slot) - i.inputs.begin();
-    recorder_.bring({step_, TensorKind::forward, i.op, -1 - static_cast<int>(operand)}, program,
-                    executor_.rank(), microbatch, whole,
+    recorder_.bring({step_, TensorKind::forward, number_in_model(*program.graph, i.op),
+                     -1 - static_cast<int>(operand)},
+                    program, executor_.rank(), microbatch, whole,
                     stored == stored_.end() ? 0 : distance(whole, stored->second));
   }
 
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     const Program& program = executor_.program();
     if (program.graph->sparse.has(program.slots[slot].dims)) return;
+    if (!program.graph->ops()[i.op].is_of_model()) return;
     const bool forward = i.piece == Piece::forward;
     const auto& slots = forward ? i.outputs : i.grad_outputs;
     const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
-    const int last = static_cast<int>(program.graph->ops().size()) - 1;
+    const int number = number_in_model(*program.graph, i.op);
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
-    recorder_.bring({step_, forward ? TensorKind::forward : TensorKind::backward,
-                     forward ? i.op : last - i.op, static_cast<int>(output)},
-                    program, executor_.rank(), microbatch,
-                    forward ? whole : unscaled(executor_, whole));
+    recorder_.bring(
+        {step_, forward ? TensorKind::forward : TensorKind::backward,
+         forward ? number : last_number(*program.graph) - number, static_cast<int>(output)},
+        program, executor_.rank(), microbatch, forward ? whole : unscaled(executor_, whole));
   }
 
   void gradients(RankRun& executor) override { parameters(executor, TensorKind::gradient); }
@@ -105,13 +121,15 @@ class Recorder::RankWatcher final : public StepWatcher {
  private:
   void parameters(RankRun& executor, TensorKind kind) {
     const Program& program = executor.program();
-    const int last = static_cast<int>(program.graph->ops().size()) - 1;
+    const Graph& graph = *program.graph;
     for_each_parameter(executor, kind == TensorKind::gradient, [&](int p, const at::Tensor& whole) {
       const int value = program.parameters[p].value;
       if (kind == TensorKind::parameter && !made_.empty()) stored_[value] = whole.clone();
       if (step_ < 0) return;
-      recorder_.bring({step_, kind, last - last_user(*program.graph, value), value}, program,
-                      executor.rank(), 0, whole);
+      const int user = last_user(graph, value);
+      const int number = user < 0 ? -1 : number_in_model(graph, user);
+      recorder_.bring({step_, kind, last_number(graph) - number, value}, program, executor.rank(),
+                      0, whole);
     });
   }
 

@@ -30,8 +30,8 @@ enum class TensorKind : std::uint8_t {
 struct TensorKey {
   std::int64_t step = 0;
   TensorKind kind = TensorKind::forward;
-  // Forward: the op's index. Other kinds: the op's index counted backwards from the last op, as
-  // backward goes. A parameter has the op that uses it last.
+  // Forward: the op's number in the model (number_in_model()). Other kinds: that number counted
+  // backwards from the last op, as backward goes. A parameter has the op that uses it last.
   int place = 0;
   // Index of the op's output; -1 - n: its n-th operand, as the op reads it. For a parameter and its
   // gradient: the parameter's value in the graph.
@@ -39,6 +39,9 @@ struct TensorKey {
   bool read() const { return output < 0; }
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
 };
+// How many ops of the model stand before an op of the graph, whose plan may compute some of them
+// in parts.
+int number_in_model(const Graph& graph, int op);
 // The op that a key is about; -1: a parameter that no op uses.
 int op_of(const Graph& graph, const TensorKey& key);
 // The graph's value that a key is about: an op's output, an operand or a parameter.

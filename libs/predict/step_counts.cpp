@@ -97,7 +97,7 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
       if (own == 0) continue;
       flops.hardware += times * own * repeats(program, i);
       bool& counted = seen[i.op][static_cast<std::size_t>(i.piece)];
-      if (!counted) flops.model += microbatches * own;
+      if (!counted && program.graph->ops()[i.op].is_of_model()) flops.model += microbatches * own;
       counted = true;
     }
   }

@@ -232,6 +232,14 @@ class SequenceParallel : public mw::Strategy {
     return true;
   }
 
+  // Whether any op compares a token with the keys of all others. If none does, as in a model of
+  // recurrences, no keys go round, and all ranks have equal work in any case.
+  static bool compares_tokens(const mw::Draft& draft) {
+    const auto& ops = draft.graph().ops();
+    return std::any_of(ops.begin(), ops.end(),
+                       [](const mw::Op& op) { return is_attention(op) && op.has("keys"); });
+  }
+
   // Unfused attention's softmax is over all keys of a query, and a ring never has them at once.
   bool can_ring(mw::Draft& draft) const {
     const auto& ops = draft.graph().ops();
@@ -261,12 +269,12 @@ class SequenceParallel : public mw::Strategy {
       share_heads(draft, "ulysses", heads_);
     }
     const int round = ways_ / heads_;
-    if (form_ == "ring" && round > 1) {
+    if (form_ == "ring" && round > 1 && compares_tokens(draft)) {
       if (!can_ring(draft)) return;
       draft.rotate("keys", "cp", is_attention);
       draft.note(fmt::format("sp({}): in attention, keys and values go round cp", ways_));
     }
-    if (balance_ != "none") balance(draft, round);
+    if (balance_ == "zigzag" || (balance_.empty() && compares_tokens(draft))) balance(draft, round);
   }
 
   void share_heads(mw::Draft& draft, const char* axis, int ways) const {

@@ -35,10 +35,10 @@ class Lister {
 
  private:
   void cut(const std::vector<std::string>& dims) {
-    add(dims, {}, false, false);
+    add(dims, followers(dims, {}), false, false);
     for (const auto& [follower, leader] : op_.follows) {
       if (std::find(dims.begin(), dims.end(), leader.name()) != dims.end())
-        add(dims, {follower.name()}, false, false);
+        add(dims, followers(dims, follower), false, false);
     }
     const Dim rotates = graph_.traits(index_).rotates;
     const bool tokens = std::find(dims.begin(), dims.end(), "seq") != dims.end();
@@ -52,6 +52,19 @@ class Lister {
     }
     add(dims, follow, false, true);
     add(dims, {rotates.name()}, false, true);
+  }
+
+  // One dim that follows these, and those that follow tokens in any case: a rank has the parts
+  // of the sequence in which its tokens lie.
+  std::vector<std::string> followers(const std::vector<std::string>& dims, Dim one) const {
+    std::vector<std::string> names;
+    for (const std::string& dim : dims) {
+      for (const auto& [follower, leader] : op_.follows) {
+        if (leader.name() == dim && (follower == one || dim == "seq"))
+          names.push_back(follower.name());
+      }
+    }
+    return names;
   }
 
   void add(const std::vector<std::string>& cut, const std::vector<std::string>& follow,

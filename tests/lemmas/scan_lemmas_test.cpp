@@ -19,13 +19,24 @@ void all_must_hold(const Graph& graph) {
   const std::vector<Lemma> lemmas = every_lemma(graph);
   CHECK(lemmas.size() > 20);
   forget_lemmas();
-  const std::vector<LemmaOptions> ways{{}, {{"seq"}}};
+  const std::vector<LemmaOptions> ways{{}, {{"seq", "parts"}}};
   for (const LemmaOptions& options : ways) {
     const LemmaReport report = check_lemmas(graph, lemmas, options);
     for (const Problem& failure : report.failures) FAIL_CHECK(failure.message);
     for (const std::string& what : report.not_checked) FAIL_CHECK(what);
     CHECK(report.checked >= static_cast<int>(lemmas.size()));
   }
+}
+
+// The graph with every scan in four parts of the sequence.
+Graph in_parts(Graph graph) {
+  graph.set_dim("parts", 4);
+  std::map<int, Dim> parts;
+  for (int op = 0; op < static_cast<int>(graph.ops().size()); ++op) {
+    if (graph.traits(op).divides.valid()) parts[op] = "parts";
+  }
+  CHECK(!parts.empty());
+  return graph.with_parts(parts);
 }
 
 // A scan by the delta rule, of linears of the embedded tokens.
@@ -61,9 +72,12 @@ TEST_CASE("Every op of Mamba-2 holds its lemmas, however it is cut") {
                                   {"state", 10},
                                   {"chunk", 7},
                                   {"vocab", 50}});
-  all_must_hold(model->build(8, 24, 4 * 8 * 24));
+  const Graph graph = model->build(8, 24, 4 * 8 * 24);
+  all_must_hold(graph);
+  all_must_hold(in_parts(graph));
 }
 
 TEST_CASE("The gated delta rule holds its lemmas, however it is cut") {
   all_must_hold(delta_graph());
+  all_must_hold(in_parts(delta_graph()));
 }

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
+#include "meshwright/autograd_op.h"
+#include "meshwright/graph.h"
 #include "op_case.h"
 #include "plugins/models/ops/scan.h"
 
@@ -59,6 +61,17 @@ OpCase scan_case(const ScanOptions& options, std::int64_t seq, std::int64_t grou
   return c;
 }
 
+// The ops that compute a case's op in so many parts of the sequence.
+Graph in_parts(const OpCase& c, std::int64_t count) {
+  Graph whole;
+  for (const Dim dim : c.op.space()) whole.set_dim(dim, c.dims.at(dim).size);
+  whole.set_dim("parts", count);
+  Op op = c.op;
+  for (Use& use : op.inputs) use.value = whole.add_data("x", use.dims, Scalar::real);
+  whole.add(op, {{"y", op.output_dims[0]}});
+  return whole.with_parts({{0, "parts"}});
+}
+
 }  // namespace
 
 TEST_CASE("a scan in chunks is the recurrence", "[kernels]") {
@@ -89,6 +102,33 @@ TEST_CASE("a scan of tokens that lie in another order") {
     for (const at::Tensor& one : in) sorted.push_back(one.index_select(1, lies.argsort()));
     return Tensors{token_by_token(sorted, 1).index_select(1, lies)};
   });
+}
+
+TEST_CASE("a scan in parts is the scan") {
+  const bool delta = GENERATE(false, true);
+  const std::int64_t seq = GENERATE(4, 9, 24), count = GENERATE(1, 2, 4), groups = GENERATE(2, 4);
+  const OpCase c = scan_case({3, delta}, seq, groups, 4);
+  const Graph parts = in_parts(c, count);
+  const int made = parts.ops().back().outputs[0];
+  REQUIRE(parts.ops().size() == 3);
+  CHECK(parts.find("y") == made);
+  CHECK(parts.value(made).producer == 2);
+  // Computes all ops, and asks torch for the gradients.
+  const auto all = [&parts, made](const Tensors& in) {
+    std::map<int, at::Tensor> values;
+    for (std::size_t i = 0; i < in.size(); ++i) values[static_cast<int>(i)] = in[i];
+    for (const Op& each : parts.ops()) {
+      LocalDims dims;
+      for (const Dim dim : each.space()) dims.set({dim, 0, parts.size(dim), parts.size(dim), {}});
+      Tensors inputs;
+      for (const Use& use : each.inputs) inputs.push_back(values.at(use.value));
+      const Tensors outputs =
+          dynamic_cast<const AutogradOp&>(*each.type).compute(each, dims, inputs);
+      for (std::size_t o = 0; o < outputs.size(); ++o) values[each.outputs[o]] = outputs[o];
+    }
+    return Tensors{values.at(made)};
+  };
+  check_op(c, all);
 }
 
 TEST_CASE("a scan of decays that are strong, or forget all, stays finite") {
@@ -175,6 +215,26 @@ TEST_CASE("scans and convolutions hold what they declare") {
   c.real(0);
   c.real(1);
   check_memory(c, type);
+}
+
+TEST_CASE("what scans and convolutions in parts add holds what it declares") {
+  const bool delta = GENERATE(false, true);
+  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
+  const Dims x{"batch", "seq", "hidden"};
+  OpCase convolves(conv(), {x, {"hidden", "kernel"}}, {x},
+                   {{"batch", 2}, {"seq", 64}, {"hidden", 24}, {"kernel", 4}});
+  for (const OpCase& c : {scan_case({16, delta}, 64, 2, 4), convolves}) {
+    const Graph parts = in_parts(c, 4);
+    for (const Op& op : parts.ops()) {
+      std::vector<Dims> inputs;
+      std::map<std::string, std::int64_t> sizes;
+      for (const Use& use : op.inputs) inputs.push_back(use.dims);
+      for (const Dim dim : op.space()) sizes[dim.name()] = parts.size(dim);
+      OpCase one(op.type, inputs, {op.output_dims.begin(), op.output_dims.end()}, sizes);
+      for (std::size_t i = 0; i < inputs.size(); ++i) one.real(i);
+      check_memory(one, type);
+    }
+  }
 }
 
 TEST_CASE("gradients of scans and convolutions lie as their operands do") {

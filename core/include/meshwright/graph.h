@@ -102,6 +102,9 @@ class Graph {
   int kind(int op) const { return body_->kinds.at(op); }
   // A copy of this graph with another size of a dim; it shares the ops and values.
   Graph with_size(Dim dim, std::int64_t size) const;
+  // A copy of this graph in which each op of `parts` is computed part by part, along the dim
+  // that it maps to (OpType::in_parts); the dims exist. Values keep their indices.
+  Graph with_parts(const std::map<int, Dim>& parts) const;
   std::vector<int> parameters() const;  // indices of values, in the order in which they were added
   std::int64_t count(int value) const;  // global elements of a value
   std::int64_t parameter_count() const;
@@ -129,6 +132,9 @@ class Graph {
   Body& own();
   [[noreturn]] static std::int64_t no_dim(Dim dim);
   int kind_of(const Op& op, const std::vector<Output>& outputs, std::size_t digest) const;
+  // Finds the kind and the traits of an op that is to be the next one.
+  void add_kind(const Op& op, const std::vector<Output>& outputs);
+  void keep(Op op);  // appends an op that makes values of this graph
 
   std::map<Dim, DimInfo> dims_;
   std::vector<std::int64_t> sizes_;  // by Dim::id(); -1: the graph has no such dim

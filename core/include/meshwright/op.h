@@ -114,6 +114,9 @@ struct OpTraits {
   // A dim that the op needs whole, but whose shards it can also take one after the other, in ring
   // steps; invalid: none.
   Dim rotates;
+  // A dim that the op needs whole, along which other ops can compute it part by part
+  // (OpType::in_parts); invalid: none.
+  Dim divides;
   // Whether backward may overwrite an input that it reads with the input's gradient (a hint, for
   // memory only).
   bool backward_may_overwrite_saved = false;
@@ -167,6 +170,7 @@ struct StepConstant {
   double value = 0;
 };
 
+class Graph;
 class Op;
 
 class OpType {
@@ -188,6 +192,13 @@ class OpType {
   // Numbers of the step that are built into the op. A plan whose step has other numbers is refused
   // before it runs (libs/prove/constants.cpp).
   virtual std::vector<StepConstant> constants(const Op&) const { return {}; }
+  // Called where axes cut OpTraits::divides. Appends ops to `graph` that compute `op` part by
+  // part, and returns the op that makes op's outputs from their results. `parts`: a dim of the
+  // graph that has one element for each part. No part is smaller than an even share, rounded
+  // down. An op over both dims says that `parts` follows the divided dim, so that a rank has the
+  // parts in which its elements lie. Nothing: the parts are too small, and the op needs the dim
+  // whole after all.
+  virtual std::optional<Op> in_parts(const Op& op, Dim parts, Graph& graph) const;
   // `element` is the bytes of one real.
   virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
 };
@@ -222,7 +233,15 @@ class Op {
   bool counts_rows = false;
   // The reduction of Partial outputs, if an axis cuts a dim that the op contracts.
   Reduction contraction = Reduction::sum;
+  // The op of the model that this op computes together with others, part by part
+  // (OpType::in_parts); null: this op is the model's. A strategy's rule for the model's op is a
+  // rule for all of these.
+  std::shared_ptr<const Op> model_op = nullptr;
 
+  const Op& of_model() const { return model_op ? *model_op : *this; }
+  // Whether the op makes values of the model. If not, it makes what ops that compute one of the
+  // model's in parts exchange.
+  bool is_of_model() const { return outputs == of_model().outputs; }
   std::string kind() const { return type->kind(); }
   OpClass op_class() const { return type->op_class(); }
   Dims space() const;  // every dim of the inputs and outputs, in order of appearance

@@ -154,15 +154,9 @@ int Graph::kind_of(const Op& op, const std::vector<Output>& outputs, std::size_t
   return -1;
 }
 
-std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
+void Graph::add_kind(const Op& op, const std::vector<Output>& outputs) {
   Body& body = own();
   const int index = static_cast<int>(body.ops.size());
-  op.outputs.clear();
-  // An op may have names of its own for its outputs' dims, but most ops use those of the values.
-  const bool own_names = !op.output_dims.empty();
-  for (const Output& output : outputs) {
-    if (!own_names) op.output_dims.push_back(output.dims);
-  }
   const std::size_t digest = digest_of(op);
   const int like = kind_of(op, outputs, digest);
   if (like < 0) {
@@ -174,6 +168,18 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
     body.traits.push_back(body.traits[like]);
   }
   body.kinds.push_back(like < 0 ? index : like);
+}
+
+std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
+  Body& body = own();
+  const int index = static_cast<int>(body.ops.size());
+  op.outputs.clear();
+  // An op may have names of its own for its outputs' dims, but most ops use those of the values.
+  const bool own_names = !op.output_dims.empty();
+  for (const Output& output : outputs) {
+    if (!own_names) op.output_dims.push_back(output.dims);
+  }
+  add_kind(op, outputs);
   const std::vector<bool>& wide = body.traits.back()->fp32_outputs;
   op.outputs.reserve(outputs.size());
   for (std::size_t o = 0; o < outputs.size(); ++o) {
@@ -191,6 +197,40 @@ std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
   }
   body.ops.push_back(std::move(op));
   return body.ops.back().outputs;
+}
+
+void Graph::keep(Op op) {
+  Body& body = own();
+  std::vector<Output> outputs;
+  for (const int made : op.outputs) {
+    Value& value = body.values.at(made);
+    value.producer = static_cast<int>(body.ops.size());
+    outputs.push_back({value.name, value.dims, value.scalar, value.needs_grad});
+  }
+  add_kind(op, outputs);
+  body.ops.push_back(std::move(op));
+}
+
+Graph Graph::with_parts(const std::map<int, Dim>& parts) const {
+  Graph other = *this;
+  other.body_ = std::make_shared<Body>();
+  Body& body = *other.body_;
+  body.values = body_->values;
+  for (std::size_t index = 0; index < body_->ops.size(); ++index) {
+    Op op = body_->ops[index];
+    const auto along = parts.find(static_cast<int>(index));
+    if (along != parts.end()) {
+      const auto model_op = std::make_shared<const Op>(op);
+      const std::size_t first = body.ops.size();
+      if (auto last = op.type->in_parts(op, along->second, other)) {
+        op = std::move(*last);
+        op.model_op = model_op;
+      }
+      for (std::size_t i = first; i < body.ops.size(); ++i) body.ops[i].model_op = model_op;
+    }
+    other.keep(std::move(op));
+  }
+  return other;
 }
 
 std::vector<int> Graph::parameters() const {

@@ -102,6 +102,9 @@ namespace {
 }
 }  // namespace
 
+std::optional<Op> OpType::in_parts(const Op&, Dim, Graph&) const {
+  return std::nullopt;
+}
 void OpType::backward(const Op& op, OpCall&) const {
   lacks(op, Piece::backward);
 }

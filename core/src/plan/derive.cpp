@@ -128,7 +128,7 @@ RuledKinds::Kind RuledKinds::make(int op) const {
 }
 
 const RuledKinds::HeldLayout& RuledKinds::ask(int op) {
-  const Op& what = graph_.ops()[op];
+  const Op& what = graph_.ops()[op].of_model();
   const auto [found, missing] = kinds_.try_emplace(graph_.kind(op));
   Kind& kind = found->second;
   if (missing) kind = make(op);
@@ -201,7 +201,7 @@ class Deriver {
   const Rule* rule_for(const Op& op, Dim dim, std::size_t atom) const {
     for (const Rule& rule : rules_) {
       const auto& atoms = rule.atoms(mesh_);
-      if (rule.dim == dim && (!rule.where || rule.where(op)) &&
+      if (rule.dim == dim && (!rule.where || rule.where(op.of_model())) &&
           std::find(atoms.begin(), atoms.end(), static_cast<int>(atom)) != atoms.end()) {
         return &rule;
       }

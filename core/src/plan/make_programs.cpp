@@ -18,6 +18,7 @@
 #include "meshwright/stage_balance.h"
 #include "meshwright/weave.h"
 #include "plan/derive.h"
+#include "plan/divide.h"
 #include "plan/matched.h"
 #include "plan/stages.h"
 
@@ -41,7 +42,12 @@ Schedule accumulate(const ScheduleRequest& request) {
 class ProgramMaker {
  public:
   ProgramMaker(Plan& plan, Draft& draft, Problems& problems)
-      : plan_(plan), draft_(draft), whole_(draft.problems().empty()), problems_(problems) {
+      : plan_(plan),
+        draft_(draft),
+        whole_(draft.problems().empty()),
+        problems_(problems),
+        divided_(divide(plan.graph, draft)) {
+    plan.graph = divided_.graph;
     if (draft.pipeline()) {
       pipeline_ = *draft.pipeline();
       if (pipeline_.balances) balance();
@@ -74,7 +80,7 @@ class ProgramMaker {
 
   void run(std::vector<WrongWays>& wrong) {
     refuse_on_stages(draft_, problems_);
-    const Derived derived = derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(),
+    const Derived derived = derive(*plan_.graph, plan_.mesh, divided_.rules, draft_.storage(),
                                    problems_, draft_.rotations());
     wrong.insert(wrong.end(), derived.wrong_ways.begin(), derived.wrong_ways.end());
     // An axis whose rule was refused is idle for that reason, and is not refused again.
@@ -136,7 +142,7 @@ class ProgramMaker {
     options.optimizer_dtype = wide;
     options.reduce_dtype = plan_.request.fp32_sums ? wide : options.dtype;
     options.optimizer = plan_.request.optimizer;
-    options.order = draft_.order();
+    options.order = divided_.order;
     options.update_needs_totals =
         plan_.request.may_leave_out || (options.optimizer && options.optimizer->clip() > 0);
     options.imbalance = plan_.imbalance.factor;
@@ -410,6 +416,7 @@ class ProgramMaker {
   const Draft& draft_;
   const bool whole_;  // whether nothing of the draft was refused
   Problems& problems_;
+  const DividedGraph divided_;
   Pipeline pipeline_;
   ScheduleRequest request_;
   double limit_ = 0;  // bytes of activations of a rank; 0: none

@@ -92,7 +92,7 @@ class SlicedOps {
       const auto sliced = [&](Dim dim) { return contains(dims, dim); };
       const Dims space = op.space();
       if (std::none_of(space.begin(), space.end(), sliced)) continue;
-      if (rule.where && !rule.where(op)) continue;
+      if (rule.where && !rule.where(op.of_model())) continue;
       if (std::any_of(op.whole.begin(), op.whole.end(), sliced)) {
         whole.insert(op.kind());
         continue;

@@ -139,6 +139,12 @@ class Checker {
       say(whole.op(), "", check_contract(whole, bound),
           "OpCall in meshwright/op.h says where gradients go and what may be overwritten", outcome);
     });
+    const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
+    if (!what.model_op || !what.is_of_model()) return;
+    take(op, axes, "in parts", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
+      say(whole.op(), "", check_in_parts(whole, bound),
+          "OpType::in_parts in meshwright/op.h says which ops must compute the same", outcome);
+    });
   }
 
   void adjoint(int op, bool backward) {

@@ -46,6 +46,10 @@ Piece piece_of(const OpTraits& traits, std::size_t input);
 // fault.
 std::vector<Fault> check_parts(WholeOp& whole, CutOp& cut, bool backward, const Bound& bound);
 
+// For the op that makes the results of a model's op that is computed in parts
+// (OpType::in_parts): compares all ops that compute it so with the model's op, on one rank.
+std::vector<Fault> check_in_parts(WholeOp& last, const Bound& bound);
+
 // Whether an op declares that its gradient is deliberately not the derivative (StraightThrough).
 bool is_straight_through(const Op& op);
 

@@ -28,6 +28,7 @@ struct Class {
   std::int64_t actual = 0;
   std::int64_t unit = 1;  // number of equal parts that the axes cut it into
   bool uneven = false, whole = false, rows = false, follows = false;
+  bool parts = false;  // follows batch or seq: has an element for each part of it
   std::vector<std::int64_t> candidates;
 };
 
@@ -70,7 +71,7 @@ class Search {
   std::vector<Dim> varied() const {
     std::vector<Dim> first;
     for (const std::size_t c : order_) {
-      if (!stays(classes_[c])) first.push_back(classes_[c].dims.front());
+      if (!stays(classes_[c]) && !classes_[c].parts) first.push_back(classes_[c].dims.front());
     }
     return first;
   }
@@ -105,9 +106,19 @@ class Search {
   }
 
   bool has_rows(const Class& c) const {
-    return std::any_of(c.dims.begin(), c.dims.end(), [](Dim dim) {
-      static const Dim batch("batch"), seq("seq");
-      return dim == batch || dim == seq;
+    return std::any_of(c.dims.begin(), c.dims.end(),
+                       [&](Dim dim) { return is_row(dim) || is_part(dim); });
+  }
+  static bool is_row(Dim dim) {
+    static const Dim batch("batch"), seq("seq");
+    return dim == batch || dim == seq;
+  }
+  bool is_part(Dim dim) const {
+    return std::any_of(ops_.begin(), ops_.end(), [&](int op) {
+      const auto& follows = graph_.ops()[static_cast<std::size_t>(op)].follows;
+      return std::any_of(follows.begin(), follows.end(), [&](const auto& pair) {
+        return pair.first == dim && is_row(pair.second);
+      });
     });
   }
 
@@ -141,6 +152,7 @@ class Search {
 
   void describe(Dim dim, Class& c) {
     c.rows = has_rows(c);
+    c.parts = c.parts || is_part(dim);
     c.unit = std::max(c.unit, even_parts(dim));
     if (even_parts(dim) < ways_of(dim)) c.uneven = true;
     for (const int index : ops_) {
@@ -165,15 +177,18 @@ class Search {
       return;
     }
     std::vector<std::int64_t> list;
-    if (c.uneven) {
-      list = {7, 5, 10, 11, 13, 17, 19};
+    if (c.parts) {
+      // Two parts on each rank, as where a strategy gives ranks tokens from two places.
+      list = {2 * std::max<std::int64_t>(c.unit, 2)};
+    } else if (c.uneven) {
+      list = {7, 5, 10, 11, 13, 17, 19, 12, 24};
     } else if (c.unit > 1) {
       for (const std::int64_t k : {2, 1, 3, 4, 5, 6}) list.push_back(k * c.unit);
       // A size above its own, for a dim that must hold another one which keeps that size, as
       // experts hold the choices of a token.
       if (c.actual <= small_whole) list.push_back((c.actual / c.unit + 1) * c.unit);
     } else if (c.rows || c.follows || c.actual % 2 != 0) {
-      list = {3, 5, 2, 4, 7, 6, 9, 11, 13, 17};
+      list = {3, 5, 2, 4, 7, 6, 9, 11, 13, 17, 8, 12};
     } else {
       list = {4, 6, 2, 8, 10, 12, 14, 16, 18, 20};
     }

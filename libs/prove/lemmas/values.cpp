@@ -345,7 +345,8 @@ CutOp::CutOp(WholeOp& whole, const std::vector<SmallAxis>& axes, bool carried,
   }
   for (const Dim dim : permuted) {
     int ways = 1;
-    for (const SmallAxis& axis : axes) ways *= axis.cut == dim ? axis.ways : 1;
+    for (const SmallAxis& axis : axes)
+      ways *= axis.cut == dim || axis.follow == dim ? axis.ways : 1;
     program_.token_permutation[dim] = mirrored(whole.graph().size(dim), ways > 1 ? ways : 2);
   }
   if (carried) carried_ = proving::Atoms{1} << axes.size();

@@ -1,7 +1,11 @@
-// A causal convolution of each channel along the sequence, as Mamba and its kin have before their
-// recurrence [Gu and Dao 2023, "Mamba", section 3.4].
+// A causal convolution of each channel along the sequence, as Mamba and its kin have before
+// their recurrence [Gu and Dao 2023, "Mamba", section 3.4]. Where the sequence is cut, each part
+// first gets the last tokens of the part before it.
+#include <algorithm>
+
 #include "kernel.h"
 #include "meshwright/autograd_op.h"
+#include "meshwright/graph.h"
 #include "scan.h"
 #include "token_order.h"
 
@@ -10,30 +14,111 @@ namespace {
 
 using namespace kernel;
 
-class Conv final : public AutogradOp {
+// The last tokens of each part of a sequence, which the next part sees: from x (batch, seq,
+// channels...), (batch, parts, tokens, channels...). Zeros stand before those of a shorter part.
+class PartEnds final : public AutogradOp {
  public:
-  std::string kind() const override { return "conv"; }
+  std::string kind() const override { return "part_ends"; }
 
   std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
                                   const std::vector<at::Tensor>& inputs) const override {
-    const TokenOrder order(dims.at(op.inputs[0].dims[1]), inputs[0]);
-    const at::ScalarType type = wide(inputs[0]);
-    const at::Tensor x = order.sorted(inputs[0]).to(type);
-    const std::int64_t tokens = x.size(1), kernel = inputs[1].size(-1);
-    std::vector<std::int64_t> shape = x.sizes().vec();
-    shape[0] = shape[1] = 1;
-    std::vector<std::int64_t> zeros(2 * shape.size() - 2, 0);  // of the last dim first
-    zeros[zeros.size() - 2] = kernel - 1;
-    const at::Tensor seen = at::constant_pad_nd(x, zeros, 0);
-    const at::Tensor weight = inputs[1].to(type);
-    at::Tensor y;
-    if (inputs.size() > 2) y = inputs[2].to(type).view(shape);
-    for (std::int64_t tap = 0; tap < kernel; ++tap) {
-      const at::Tensor part = seen.narrow(1, tap, tokens),
-                       factor = weight.select(-1, tap).reshape(shape);
-      y = y.defined() ? at::addcmul(y, part, factor) : part * factor;
+    const Dims& out = op.output_dims[0];
+    const std::int64_t count = dims.at(out[2]).size;
+    std::vector<at::Tensor> ends;
+    for (const Range& part : tokens_of_parts(dims.at(op.inputs[0].dims[1]), dims.at(out[1]))) {
+      const std::int64_t seen = std::min(part.size, count);
+      const at::Tensor last = inputs[0].narrow(1, part.offset + part.size - seen, seen);
+      std::vector<std::int64_t> before(2 * static_cast<std::size_t>(last.dim()) - 2, 0);
+      before[before.size() - 2] = count - seen;  // the last dim stands first
+      ends.push_back(at::constant_pad_nd(last, before, 0));
     }
-    return {order.as_they_lay(y).to(inputs[0].scalar_type())};
+    return {at::stack(ends, 1)};
+  }
+};
+
+// The last tokens before each part: those of the part before it, or zeros. Needs all parts,
+// which may lie in another order.
+class EndsBefore final : public AutogradOp {
+ public:
+  std::string kind() const override { return "ends_before"; }
+
+  std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
+                                  const std::vector<at::Tensor>& inputs) const override {
+    const auto all = places_of_parts(dims.at(op.inputs[0].dims[1]));
+    std::vector<at::Tensor> before;
+    for (const std::int64_t place : places_of_parts(dims.at(op.output_dims[0][1]))) {
+      const auto last = std::find(all.begin(), all.end(), place - 1);
+      before.push_back(last == all.end() ? at::zeros_like(inputs[0].select(1, 0)).detach()
+                                         : inputs[0].select(1, last - all.begin()));
+    }
+    return {at::stack(before, 1)};
+  }
+};
+
+class Conv final : public AutogradOp {
+ public:
+  // `in_parts`: the last input has the tokens before each part (EndsBefore).
+  explicit Conv(bool in_parts) : in_parts_(in_parts) {}
+
+  std::string kind() const override { return "conv"; }
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits = AutogradOp::traits(op);
+    if (!in_parts_) traits.divides = op.inputs[0].dims[1];
+    return traits;
+  }
+
+  std::optional<Op> in_parts(const Op& op, Dim parts, Graph& graph) const override {
+    const Dims& x = op.inputs[0].dims;
+    const Dim taps = op.inputs[1].dims.back(), seen(taps.name() + "_before"),
+              all(parts.name() + "_before");
+    const std::int64_t count = graph.size(taps) - 1;
+    // A part must have all tokens that the next part sees.
+    if (count == 0 || graph.size(x[1]) / graph.size(parts) < count) return std::nullopt;
+    graph.set_dim(seen, count, true, {}, taps.name() + " - 1");
+    graph.set_dim(all, graph.size(parts), true, {}, parts.name() + ", as read by later parts");
+    const auto made = [&](const char* name, OpTypePtr type, const Use& from, Dims whole, Dims to) {
+      Op one = op;
+      one.name += name;
+      one.type = std::move(type);
+      one.inputs = {from};
+      one.output_dims.clear();
+      one.whole = std::move(whole);
+      if (from.dims[1] == x[1]) one.follows.emplace_back(parts, x[1]);
+      return graph.add(std::move(one), {{"", std::move(to)}})[0];
+    };
+    Dims ends{x[0], parts, seen};
+    ends.insert(ends.end(), x.begin() + 2, x.end());
+    Use read{made(".ends", only<PartEnds>(), op.inputs[0], {seen}, ends), ends};
+    read.dims[1] = all;
+    Op conv = op;
+    conv.type = only_of<Conv>(true);
+    conv.inputs.push_back({made(".before", only<EndsBefore>(), read, {all, seen}, ends), ends});
+    erase_if(conv.whole, [&](Dim dim) { return dim == x[1]; });
+    conv.whole.push_back(seen);
+    conv.follows.emplace_back(parts, x[1]);
+    return conv;
+  }
+
+  std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
+                                  const std::vector<at::Tensor>& inputs) const override {
+    const LocalDim& seq = dims.at(op.inputs[0].dims[1]);
+    const at::ScalarType type = wide(inputs[0]);
+    if (!in_parts_) {
+      const TokenOrder order(seq, inputs[0]);
+      const at::Tensor x = order.sorted(inputs[0]).to(type);
+      std::vector<std::int64_t> zeros(2 * static_cast<std::size_t>(x.dim()) - 2, 0);
+      zeros[zeros.size() - 2] = inputs[1].size(-1) - 1;  // the last dim stands first
+      const at::Tensor y = slid(at::constant_pad_nd(x, zeros, 0), inputs);
+      return {order.as_they_lay(y).to(inputs[0].scalar_type())};
+    }
+    const std::vector<Range> parts = tokens_of_parts(seq, dims.at(op.inputs.back().dims[1]));
+    std::vector<at::Tensor> made;
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      const at::Tensor before = inputs.back().select(1, static_cast<std::int64_t>(part));
+      const at::Tensor x = inputs[0].narrow(1, parts[part].offset, parts[part].size);
+      made.push_back(slid(at::cat({before, x}, 1).to(type), inputs));
+    }
+    return {at::cat(made, 1).to(inputs[0].scalar_type())};
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
@@ -49,12 +134,31 @@ class Conv final : public AutogradOp {
     cost.accelerator_workspace = (backward ? 6 : 3) * all * wide;
     return cost;
   }
+
+ private:
+  // The sums for all tokens but those that only later ones see.
+  at::Tensor slid(const at::Tensor& seen, const std::vector<at::Tensor>& inputs) const {
+    std::vector<std::int64_t> shape = seen.sizes().vec();
+    shape[0] = shape[1] = 1;
+    const at::Tensor weight = inputs[1].to(seen.scalar_type());
+    const std::int64_t kernel = weight.size(-1), tokens = seen.size(1) - (kernel - 1);
+    at::Tensor y;
+    if (inputs.size() > (in_parts_ ? 3 : 2)) y = inputs[2].to(seen.scalar_type()).view(shape);
+    for (std::int64_t tap = 0; tap < kernel; ++tap) {
+      const at::Tensor part = seen.narrow(1, tap, tokens),
+                       factor = weight.select(-1, tap).reshape(shape);
+      y = y.defined() ? at::addcmul(y, part, factor) : part * factor;
+    }
+    return y;
+  }
+
+  const bool in_parts_;
 };
 
 }  // namespace
 
 OpTypePtr conv() {
-  return only<Conv>();
+  return only_of<Conv>(false);
 }
 
 }  // namespace mw

@@ -1,8 +1,12 @@
-// Sorts tokens by their places in the sequence, and undoes that, for ops that go through a sequence
-// from its first token to its last. A strategy may have given the tokens another order.
+// Sorts tokens by their places in the sequence, and undoes that, for ops that go through a
+// sequence from its first token to its last. A strategy may have given the tokens another order.
+// And finds the parts of a sequence, for ops that are computed in parts (OpType::in_parts).
 #pragma once
 
 #include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
 
 #include "kernel.h"
 
@@ -27,5 +31,33 @@ class TokenOrder {
  private:
   at::Tensor places_, sorts_;
 };
+
+// Where a rank's parts lie among its tokens. Each part is one run of the sequence.
+inline std::vector<Range> tokens_of_parts(const LocalDim& seq, const LocalDim& parts) {
+  const bool runs = seq.runs.size() > 1;
+  TORCH_CHECK(!runs || static_cast<std::int64_t>(seq.runs.size()) == parts.size,
+              "a rank's parts are not the runs of its tokens");
+  const auto count = static_cast<int>(parts.size);
+  std::vector<Range> tokens;
+  std::int64_t begin = 0;
+  for (int part = 0; part < count; ++part) {
+    const std::int64_t size = runs ? seq.runs[static_cast<std::size_t>(part)].size
+                                   : shard_range(seq.size, count, part).size;
+    tokens.push_back({begin, size});
+    begin += size;
+  }
+  return tokens;
+}
+
+// The place in the sequence of each part, in the order in which they lie.
+inline std::vector<std::int64_t> places_of_parts(const LocalDim& parts) {
+  std::vector<Range> runs = parts.runs;
+  if (runs.empty()) runs = {{parts.offset, parts.size}};
+  std::vector<std::int64_t> places;
+  for (const Range& run : runs) {
+    for (std::int64_t i = 0; i < run.size; ++i) places.push_back(run.offset + i);
+  }
+  return places;
+}
 
 }  // namespace mw::kernel
