@@ -29,6 +29,7 @@ set(test_environment
   "MESHWRIGHT_BIN=${PROJECT_BINARY_DIR}/bin/meshwright"
   "MESHWRIGHT_SOURCE=${PROJECT_SOURCE_DIR}"
   "MESHWRIGHT_BUILD=${PROJECT_BINARY_DIR}"
+  "MESHWRIGHT_CXX=${CMAKE_CXX_COMPILER}"  # compiles texts of fused kernels
   "MESHWRIGHT_TEST_PLUGINS=${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins"
   "PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support"
   "MESHWRIGHT_PYTHON=${MESHWRIGHT_TEST_PYTHON}"  # draws figures

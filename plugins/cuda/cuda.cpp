@@ -12,6 +12,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "compiler.h"
+#include "driver.h"
 #include "meshwright/error.h"
 #include "meshwright/platform.h"
 #include "meshwright/plugin.h"
@@ -19,12 +21,6 @@
 namespace {
 
 namespace fs = std::filesystem;
-
-// The driver's library, whose functions have a stable ABI; null if it cannot be loaded.
-void* driver() {
-  static void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  return library;
-}
 
 // libtorch's CUDA side lies beside the libtorch that this program runs with.
 fs::path side_of_cuda() {
@@ -85,6 +81,11 @@ class Cuda final : public mw::Platform {
     return text;
   }
 
+  std::unique_ptr<const mw::DeviceKernel> compile(at::Device device, const std::string& text,
+                                                  const char* name) const override {
+    return cuda::compile(device, text, name, side_of_cuda().parent_path());
+  }
+
   // cuBLAS adds in one order where its workspaces have a fixed size.
   void make_sums_repeat() const override {
     ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
@@ -98,13 +99,13 @@ class Cuda final : public mw::Platform {
          entry.increment(error)) {
       if (entry->path().filename().string().starts_with("nvidia")) files.push_back(entry->path());
     }
-    driver();  // loads the driver, beside which lie further libraries that it opens later
+    cuda::driver();  // loads the driver, beside which lie further libraries that it opens later
     return files;
   }
 
  private:
   static void* symbol(const char* name) {
-    return driver() == nullptr ? nullptr : ::dlsym(driver(), name);
+    return cuda::driver() == nullptr ? nullptr : ::dlsym(cuda::driver(), name);
   }
 };
 

@@ -24,6 +24,18 @@
 
 namespace mw {
 
+// A kernel that a platform has compiled for a device.
+class DeviceKernel {
+ public:
+  DeviceKernel() = default;
+  DeviceKernel(const DeviceKernel&) = delete;
+  DeviceKernel& operator=(const DeviceKernel&) = delete;
+  virtual ~DeviceKernel() = default;
+  // Queues the kernel on the calling thread's current stream of the device. `argument` points at
+  // the value of the kernel's one parameter. Threads may call it at the same time.
+  virtual void launch(std::int64_t blocks, int threads, const void* argument) const = 0;
+};
+
 // The default implementations use interfaces that every libtorch backend implements
 // (DeviceGuardImpl, hooks, allocator). Ranks call count(), id() and new_stream() in their own
 // threads.
@@ -53,6 +65,10 @@ class Platform : public Registered {
   // Returns another stream of the device. `urgent`: its work goes before other work. A device may
   // have a limited number of streams, so two calls may return the same one.
   virtual c10::Stream new_stream(at::Device device, bool urgent) const;
+  // Compiles a text of CUDA C++ with a kernel `name`, declared extern "C", that includes no header.
+  // nullptr: this platform compiles no texts. Throws an exception with what the compiler says.
+  virtual std::unique_ptr<const DeviceKernel> compile(at::Device device, const std::string& text,
+                                                      const char* name) const;
   // Makes ops add in a fixed order, or fail, so that runs repeat bit for bit. Called after load()
   // if MESHWRIGHT_DETERMINISTIC is set, unless type() is at::kCPU.
   virtual void make_sums_repeat() const;
@@ -71,6 +87,9 @@ template <class Class>
 constexpr Registration device(const char* name = nullptr, const char* doc = nullptr) {
   return registration<Platform, Class>(name, doc);
 }
+
+// The platform of the calling thread's rank; nullptr where the thread computes on the CPU.
+const Platform* rank_platform();
 
 // The platform "cpu": the cores of this machine, which all its ranks share.
 const std::shared_ptr<const Platform>& cpu_platform();

@@ -56,6 +56,11 @@ c10::Stream Platform::new_stream(at::Device device, bool urgent) const {
   return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, urgent);
 }
 
+std::unique_ptr<const DeviceKernel> Platform::compile(at::Device, const std::string&,
+                                                      const char*) const {
+  return nullptr;
+}
+
 void Platform::make_sums_repeat() const {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);

@@ -7,6 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <atomic>
+#include <utility>
 
 namespace mw {
 namespace {
@@ -45,22 +46,31 @@ at::Device rank_device() {
   return device_of_thread;
 }
 
+const Platform* rank_platform() {
+  return platform_of_thread;
+}
+
+PlatformScope::PlatformScope(const Platform& platform)
+    : before_(std::exchange(platform_of_thread, &platform)) {}
+PlatformScope::~PlatformScope() {
+  platform_of_thread = before_;
+}
+
 struct DeviceScope::State {
   State(const Platform& platform, at::Device device)
-      : guard(device), stream(platform.new_stream(device, /*urgent=*/false)) {
+      : of_thread(platform), guard(device), stream(platform.new_stream(device, /*urgent=*/false)) {
     autograd.set_multithreading_enabled(false);
     device_of_thread = device;
-    platform_of_thread = &platform;
   }
   ~State() {
     autograd.set_multithreading_enabled(threads);
     device_of_thread = at::kCPU;
-    platform_of_thread = nullptr;
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  const PlatformScope of_thread;
   const bool threads = autograd.get_multithreading_enabled();
   c10::DeviceGuard guard;
   c10::StreamGuard stream;

@@ -44,6 +44,18 @@ void wait_for(c10::Stream stream, const c10::Event& event, const Name& name) {
 // The device of the calling thread's rank: that of its DeviceScope, else the CPU.
 at::Device rank_device();
 
+// Makes a platform that of the calling thread's rank (rank_platform()) while it lives.
+class PlatformScope {
+ public:
+  explicit PlatformScope(const Platform& platform);
+  ~PlatformScope();
+  PlatformScope(const PlatformScope&) = delete;
+  PlatformScope& operator=(const PlatformScope&) = delete;
+
+ private:
+  const Platform* before_;
+};
+
 // Sets a rank's thread up for its device while it lives: the device is current, with a stream of
 // the rank's own, and autograd runs in the rank's thread (not in autograd's thread for the device,
 // which all ranks on the device would share). Does nothing on the CPU.

@@ -1,4 +1,5 @@
 // SwiGLU, GELU and the residual add.
+#include "fused.h"
 #include "kernel.h"
 #include "meshwright/ops.h"
 #include "on_threads.h"
@@ -39,6 +40,8 @@ class SwiGlu final : public OpType {
     const Rows r(call);
     const at::Tensor y = at::empty(r.gate.sizes(), r.gate.options());
     set_outputs(call, {y.view(call.inputs[0].sizes())});
+    const Kernels& kernels = kernels_of(call);
+    if (kernels.fused.run({kernels.y}, {{y}}, {r.gate, r.up, r.weights})) return;
     if (looped(r.gate, r.up, r.weights)) {
       in_its_type(y, [&]<class T>(T) {
         r.on_threads([&](std::int64_t first, std::int64_t rows, std::int64_t columns) {
@@ -68,6 +71,7 @@ class SwiGlu final : public OpType {
     const Target dgate = to(0, shape), dup = to(1, shape);
     Target dweights = r.weights.defined() ? to(2, call.inputs[2].sizes()) : Target();
     if (dweights.tensor.defined()) dweights.tensor = dweights.tensor.view({-1});
+    if (fused_backward(call, r, dy, {dgate, dup, dweights})) return;
     if (looped(r.gate, r.up, r.weights, dy, dgate.tensor, dup.tensor, dweights.tensor)) {
       in_its_type(dy, [&]<class T>(T) {
         r.on_threads([&](std::int64_t first, std::int64_t rows, std::int64_t columns) {
@@ -117,6 +121,7 @@ class SwiGlu final : public OpType {
     });
   }
 
+  // On accelerators what ATen's kernels need: a fused kernel needs nothing.
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const std::int64_t elements = dims.count(op.inputs[0].dims);
     const bool weighed = op.inputs.size() > 2, half = element < wide_element(element);
@@ -142,6 +147,38 @@ class SwiGlu final : public OpType {
   }
 
  private:
+  // Fused kernels of the gate, the up projection, the weights, and the output's gradient.
+  struct Kernels {
+    explicit Kernels(bool weighed)
+        : Kernels(Expressions(), weighed ? "silu(a) * b * c" : "silu(a) * b") {}
+    Kernels(Expressions f, const char* text)
+        : y(f.parse(text)),
+          gradients{f.gradient(y, 0, 3), f.gradient(y, 1, 3), f.operand(4)},
+          weights(f.gradient(y, 2, 3)),
+          fused(std::move(f), 4, {{RowReduction::Kind::sum, weights}}) {}
+    int y;
+    std::vector<int> gradients;
+    int weights;  // the weights' gradient before it is summed over a row
+    Fused fused;
+  };
+  static const Kernels& kernels_of(const OpCall& call) {
+    static const Kernels plain(false), weighed(true);
+    return call.inputs.size() > 2 ? weighed : plain;
+  }
+
+  struct Rows;
+  static bool fused_backward(const OpCall& call, const Rows& r, const at::Tensor& dy,
+                             std::vector<Target> to) {
+    const Kernels& kernels = kernels_of(call);
+    // One number for each row, beside the rows' elements.
+    if (to[2].tensor.defined()) to[2].tensor = to[2].tensor.view({-1, 1});
+    for (Target& one : to) {
+      if (one.tensor.defined() && one.tensor.dim() != 2)
+        one.tensor = one.tensor.view(r.gate.sizes());
+    }
+    return kernels.fused.run(kernels.gradients, to, {r.gate, r.up, r.weights, dy});
+  }
+
   struct Rows {
     explicit Rows(const OpCall& call) {
       const bool weighed = call.inputs.size() > 2;
@@ -193,13 +230,19 @@ class Gelu final : public OpType {
   }
 
   void forward(const Op&, OpCall& call) const override {
-    set_outputs(call, {at::gelu(call.inputs[0], "tanh")});
+    const at::Tensor& x = call.inputs[0];
+    if (Fused::serves(x)) {
+      const at::Tensor y = at::empty(x.sizes(), x.options());
+      if (kernels().fused.run({kernels().y}, {{y}}, {x})) return set_outputs(call, {y});
+    }
+    set_outputs(call, {at::gelu(x, "tanh")});
   }
 
   void backward(const Op&, OpCall& call) const override {
     if (!wanted(call, 0)) return;
     const at::Tensor x = call.inputs[0].reshape({-1}), dy = call.grad_outputs[0].reshape({-1});
     const Target dx = target(call, 0, call.grad_outputs[0].sizes(), x.options());
+    if (kernels().fused.run({kernels().dx}, {{dx.tensor.view({-1}), dx.add}}, {x, dy})) return;
     const std::int64_t count = x.numel(), step = dx.add ? flat_step(x, count) : count;
     const at::Tensor buffer =
         dx.add ? at::empty({std::min(step, count)}, x.options()) : at::Tensor();
@@ -216,6 +259,19 @@ class Gelu final : public OpType {
     const std::int64_t elements = dims.count(op.inputs[0].dims);
     if (piece == Piece::forward) return elementwise(elements, 10, 2, element);
     return elementwise(elements, 20, 3, element);
+  }
+
+ private:
+  // Fused kernels of the input and the output's gradient.
+  struct Kernels {
+    explicit Kernels(Expressions f = {})
+        : y(f.parse("gelu(a)")), dx(f.gradient(y, 0, 1)), fused(std::move(f), 2) {}
+    int y, dx;
+    Fused fused;
+  };
+  static const Kernels& kernels() {
+    static const Kernels all;
+    return all;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cctype>
 #include <cmath>
@@ -62,75 +63,86 @@ int arity(Code code) {
   }
 }
 
-// The code of a number times a slope.
+// The codes of slopes, each with that of a number times the slope.
+constexpr std::array<std::pair<Code, Code>, 3> slopes{
+    {{Code::slope_of_silu, Code::through_silu},
+     {Code::slope_of_gelu, Code::through_gelu},
+     {Code::slope_of_gelu_erf, Code::through_gelu_erf}}};
+
 std::optional<Code> through_of(Code slope) {
-  switch (slope) {
-    case Code::slope_of_silu:
-      return Code::through_silu;
-    case Code::slope_of_gelu:
-      return Code::through_gelu;
-    case Code::slope_of_gelu_erf:
-      return Code::through_gelu_erf;
-    default:
-      return std::nullopt;
+  for (const auto& [one, through] : slopes) {
+    if (one == slope) return through;
   }
+  return std::nullopt;
 }
 
-// sign(0) and step(0) are 0.
+// What the code of a node stands for: a formula of its arguments, in two forms that are of one
+// text, and ATen's functions of one tensor where these compute it.
+struct Definition {
+  double (*value)(double a, double b);
+  const char* formula;  // C++, for kernels: `real` is the type in which they compute
+  at::Tensor (*plain)(const at::Tensor&) = nullptr;
+  at::Tensor& (*in_place)(at::Tensor&) = nullptr;
+};
+
+#define MW_FORMULA(...)                                                      \
+  []<class real>([[maybe_unused]] real a, [[maybe_unused]] real b) -> real { \
+    return __VA_ARGS__;                                                      \
+  },                                                                         \
+      #__VA_ARGS__
+
+// As ATen's functions do, all but sign and step give NaN for NaN; sign(0) and step(0) are 0.
+const std::map<Code, Definition>& definitions() {
+  static const std::map<Code, Definition> all{
+      {Code::add, {MW_FORMULA(a + b)}},
+      {Code::subtract, {MW_FORMULA(a - b)}},
+      {Code::multiply, {MW_FORMULA(a * b)}},
+      {Code::divide, {MW_FORMULA(a / b)}},
+      {Code::maximum, {MW_FORMULA(a > b || a != a ? a : b)}},
+      {Code::minimum, {MW_FORMULA(a < b || a != a ? a : b)}},
+      {Code::power, {MW_FORMULA(pow(a, b))}},
+      {Code::negate, {MW_FORMULA(-a), at::neg, at::neg_}},
+      {Code::exp, {MW_FORMULA(exp(a)), at::exp, at::exp_}},
+      {Code::log, {MW_FORMULA(log(a)), at::log, at::log_}},
+      {Code::sqrt, {MW_FORMULA(sqrt(a)), at::sqrt, at::sqrt_}},
+      {Code::rsqrt, {MW_FORMULA(1 / sqrt(a)), at::rsqrt, at::rsqrt_}},
+      {Code::tanh, {MW_FORMULA(tanh(a)), at::tanh, at::tanh_}},
+      {Code::sigmoid, {MW_FORMULA(1 / (1 + exp(-a))), at::sigmoid, at::sigmoid_}},
+      {Code::erf, {MW_FORMULA(erf(a)), at::erf, at::erf_}},
+      {Code::relu, {MW_FORMULA(a < 0 ? 0 : a), at::relu, at::relu_}},
+      {Code::sin, {MW_FORMULA(sin(a)), at::sin, at::sin_}},
+      {Code::cos, {MW_FORMULA(cos(a)), at::cos, at::cos_}},
+      {Code::abs, {MW_FORMULA(fabs(a)), at::abs, at::abs_}},
+      {Code::step, {MW_FORMULA(a > 0 ? 1 : 0)}},
+      {Code::sign,
+       {MW_FORMULA(a > 0   ? 1
+                   : a < 0 ? -1
+                           : 0)}},
+      // Exact for large numbers too, and it does not overflow.
+      {Code::softplus, {MW_FORMULA((a < 0 ? 0 : a) + log1p(exp(-fabs(a))))}},
+      {Code::silu, {MW_FORMULA(a / (1 + exp(-a)))}},
+      {Code::gelu,
+       {MW_FORMULA(a / 2 *
+                   (1 + tanh(real(0.7978845608028654) * (a + real(0.044715) * a * a * a))))}},
+      {Code::gelu_erf, {MW_FORMULA(a / 2 * (1 + erf(a * real(0.7071067811865476))))}},
+      {Code::slope_of_silu, {MW_FORMULA((1 + a * (1 - 1 / (1 + exp(-a)))) / (1 + exp(-a)))}},
+      // The tanh form's slope, with 1 - tanh(u)^2 as (1 - tanh(u)) (1 + tanh(u)).
+      {Code::slope_of_gelu,
+       {MW_FORMULA(
+           (1 + tanh(real(0.7978845608028654) * (a + real(0.044715) * a * a * a))) / 2 *
+           (1 + a * (1 - tanh(real(0.7978845608028654) * (a + real(0.044715) * a * a * a))) *
+                    real(0.7978845608028654) * (1 + real(0.134145) * a * a)))}},
+      {Code::slope_of_gelu_erf,
+       {MW_FORMULA((1 + erf(a * real(0.7071067811865476))) / 2 +
+                   a * exp(a * a / -2) * real(0.3989422804014327))}}};
+  return all;
+}
+#undef MW_FORMULA
+
 double value_of(Code code, double a, double b) {
-  switch (code) {
-    case Code::add:
-      return a + b;
-    case Code::subtract:
-      return a - b;
-    case Code::multiply:
-      return a * b;
-    case Code::divide:
-      return a / b;
-    case Code::maximum:
-      return std::max(a, b);
-    case Code::minimum:
-      return std::min(a, b);
-    case Code::negate:
-      return -a;
-    case Code::exp:
-      return std::exp(a);
-    case Code::log:
-      return std::log(a);
-    case Code::sqrt:
-      return std::sqrt(a);
-    case Code::rsqrt:
-      return 1 / std::sqrt(a);
-    case Code::tanh:
-      return std::tanh(a);
-    case Code::sigmoid:
-      return 1 / (1 + std::exp(-a));
-    case Code::erf:
-      return std::erf(a);
-    case Code::relu:
-      return std::max(a, 0.0);
-    case Code::step:
-      return a > 0 ? 1 : 0;
-    case Code::softplus:
-      return std::max(a, 0.0) + std::log1p(std::exp(-std::abs(a)));
-    case Code::silu:
-      return a / (1 + std::exp(-a));
-    case Code::gelu:
-      return 0.5 * a *
-             (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (a + 0.044715 * a * a * a)));
-    case Code::gelu_erf:
-      return 0.5 * a * (1 + std::erf(a * std::sqrt(0.5)));
-    case Code::sin:
-      return std::sin(a);
-    case Code::cos:
-      return std::cos(a);
-    case Code::abs:
-      return std::abs(a);
-    case Code::sign:
-      return a > 0 ? 1 : a < 0 ? -1 : 0;
-    default:
-      throw std::logic_error("no function of numbers");
-  }
+  const auto found = definitions().find(code);
+  if (found == definitions().end()) throw std::logic_error("no function of numbers");
+  return found->second.value(a, b);
 }
 
 // An argument of a node: a tensor, or a number if that is undefined.
@@ -180,27 +192,6 @@ at::Tensor computed_from_two(Code code, const Argument& a, const Argument& b) {
   }
 }
 
-// Functions of one tensor, as such and in place.
-struct Unary {
-  at::Tensor (*plain)(const at::Tensor&);
-  at::Tensor& (*in_place)(at::Tensor&);
-};
-const std::map<Code, Unary>& unary_functions() {
-  static const std::map<Code, Unary> all{{Code::negate, {at::neg, at::neg_}},
-                                         {Code::exp, {at::exp, at::exp_}},
-                                         {Code::log, {at::log, at::log_}},
-                                         {Code::sqrt, {at::sqrt, at::sqrt_}},
-                                         {Code::rsqrt, {at::rsqrt, at::rsqrt_}},
-                                         {Code::tanh, {at::tanh, at::tanh_}},
-                                         {Code::sigmoid, {at::sigmoid, at::sigmoid_}},
-                                         {Code::erf, {at::erf, at::erf_}},
-                                         {Code::relu, {at::relu, at::relu_}},
-                                         {Code::sin, {at::sin, at::sin_}},
-                                         {Code::cos, {at::cos, at::cos_}},
-                                         {Code::abs, {at::abs, at::abs_}}};
-  return all;
-}
-
 // `given` times the derivative at x.
 at::Tensor through(Code code, const at::Tensor& given, const at::Tensor& x) {
   if (code == Code::through_silu || code == Code::slope_of_silu) return at::silu_backward(given, x);
@@ -210,7 +201,7 @@ at::Tensor through(Code code, const at::Tensor& given, const at::Tensor& x) {
 
 at::Tensor computed(const Expressions::Node& node, const Argument& a, const Argument& b) {
   switch (node.code) {
-    case Code::softplus:  // exact for large numbers too, and it does not overflow
+    case Code::softplus:
       return at::relu(a.tensor).add_(a.tensor.abs().neg_().exp_().log1p_());
     case Code::silu:
       return at::silu(a.tensor);
@@ -240,11 +231,11 @@ at::Tensor computed(const Expressions::Node& node, const Argument& a, const Argu
     default:
       break;
   }
-  const auto unary = unary_functions().find(node.code);
-  if (unary == unary_functions().end()) return computed_from_two(node.code, a, b);
-  if (!a.free) return unary->second.plain(a.tensor);
+  const Definition& unary = definitions().at(node.code);
+  if (unary.plain == nullptr) return computed_from_two(node.code, a, b);
+  if (!a.free) return unary.plain(a.tensor);
   at::Tensor to = a.tensor;
-  unary->second.in_place(to);
+  unary.in_place(to);
   return to;
 }
 
@@ -495,6 +486,11 @@ int Expressions::derivative(int node, int place) {
   return derivatives_[key] = found;
 }
 
+int Expressions::gradient(int node, int place, int given) {
+  const int slope = derivative(node, place);
+  return apply(Code::multiply, operand(given), slope);
+}
+
 int Expressions::differentiated(int node, int place) {
   const Node n = nodes_[static_cast<std::size_t>(node)];  // a copy: the table grows
   const auto of = [&](int argument) { return derivative(argument, place); };
@@ -631,6 +627,38 @@ std::string Expressions::text(int node) const {
   if (n.code == Code::power) return fmt::format("({} ^ {})", text(n.a), number_text(n.number));
   if (arity(n.code) == 2) return fmt::format("{}({}, {})", name_of(n.code), text(n.a), text(n.b));
   return fmt::format("{}({})", name_of(n.code), text(n.a));
+}
+
+const char* Expressions::formula(Code code) {
+  return definitions().at(code).formula;
+}
+
+std::string Expressions::statements(const std::vector<int>& roots,
+                                    const std::function<std::string(int place)>& operand) const {
+  const std::vector<int> last = last_readers(roots);
+  std::string text;
+  for (std::size_t at = 0; at < nodes_.size(); ++at) {
+    const Node& n = nodes_[at];
+    if (last[at] < 0) continue;
+    if (n.code == Code::operand || n.code == Code::number) {
+      text += fmt::format("const real n{} = {};\n", at,
+                          n.code == Code::operand ? operand(static_cast<int>(n.number))
+                                                  : fmt::format("real({})", n.number));
+      continue;
+    }
+    std::string arguments = fmt::format("a = n{}", n.a), formula;
+    for (const auto& [slope, through] : slopes) {
+      if (n.code == through)
+        formula = fmt::format("n{} * ({})", n.b, definitions().at(slope).formula);
+    }
+    if (formula.empty()) {
+      formula = definitions().at(n.code).formula;
+      if (n.b >= 0) arguments += fmt::format(", b = n{}", n.b);
+      if (n.code == Code::power) arguments += fmt::format(", b = real({})", n.number);
+    }
+    text += fmt::format("real n{0};\n{{ const real {1}; n{0} = {2}; }}\n", at, arguments, formula);
+  }
+  return text;
 }
 
 std::vector<at::Tensor> Expressions::compute(const std::vector<int>& roots,

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -79,6 +80,8 @@ class Expressions {
   int call(const std::string& function, const std::vector<int>& arguments);
 
   int derivative(int node, int place);
+  // The derivative times the operand at `given`: the node's gradient.
+  int gradient(int node, int place, int given);
   // Copies an expression of another table, with nodes of this one in place of its operands.
   int copy(const Expressions& from, int node, const std::vector<int>& operands);
   bool mentions(int node, int place) const {
@@ -98,6 +101,14 @@ class Expressions {
                                   const std::vector<at::Tensor>& operands) const;
   // The most tensors that exist at once in compute(), operands apart.
   int tensors(const std::vector<int>& roots) const;
+
+  // Statements of C++ that compute the roots: node i is the variable `ni`, of a type `real`. What
+  // `operand` returns reads the operand at a place.
+  std::string statements(const std::vector<int>& roots,
+                         const std::function<std::string(int place)>& operand) const;
+
+  // The formula of a code in C++, of arguments a and b of a type `real`.
+  static const char* formula(Code code);
 
   const std::vector<Node>& nodes() const { return nodes_; }
 

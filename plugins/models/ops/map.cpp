@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "expression.h"
+#include "fused.h"
 #include "kernel.h"
 #include "meshwright/ops.h"
 #include "on_threads.h"
@@ -127,12 +128,15 @@ at::ScalarType narrowest(const std::vector<at::Tensor>& inputs) {
 
 class Map final : public OpType {
  public:
-  explicit Map(const std::string& text) : root_(f_.parse(text)), count_(f_.operands(root_)) {
-    const int given = f_.operand(count_);  // the output's gradient
+  explicit Map(const std::string& text) {
+    Expressions f;
+    root_ = f.parse(text);
+    count_ = f.operands(root_);
     for (int i = 0; i < count_; ++i) {
-      slopes_.push_back(f_.derivative(root_, i));
-      gradients_.push_back(f_.apply(Expressions::Code::multiply, given, slopes_.back()));
+      slopes_.push_back(f.derivative(root_, i));
+      gradients_.push_back(f.gradient(root_, i, count_));
     }
+    fused_ = std::make_unique<Fused>(std::move(f), count_ + 1);
   }
 
   std::string kind() const override { return "map"; }
@@ -143,11 +147,11 @@ class Map final : public OpType {
     traits.backward_reads_output = {false};
     for (int i = 0; i < count_; ++i) {
       const bool read = std::any_of(gradients_.begin(), gradients_.end(),
-                                    [&](int gradient) { return f_.mentions(gradient, i); });
+                                    [&](int gradient) { return f().mentions(gradient, i); });
       traits.backward_reads_input.push_back(read);
       const bool whole = op.inputs[static_cast<std::size_t>(i)].dims == op.output_dims[0];
       traits.gradient_passes.push_back(whole &&
-                                       f_.is_number(slopes_[static_cast<std::size_t>(i)], 1));
+                                       f().is_number(slopes_[static_cast<std::size_t>(i)], 1));
       if (whole) traits.forward_in_place = i;
     }
     return traits;
@@ -169,13 +173,14 @@ class Map final : public OpType {
     at::Tensor output =
         reused >= 0 ? call.inputs[static_cast<std::size_t>(reused)]
                     : at::empty(sizes, call.inputs[0].options().dtype(narrowest(call.inputs)));
+    set_outputs(call, {output});
+    if (fused_->run({root_}, {{output}}, inputs)) return;
     const MapChunks chunks(sizes, elements_of_chunk(output));
     rows_on_threads(chunks.count(), chunks.elements(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-        chunks.of(output, chunk).copy_(f_.compute({root_}, parts(chunks, chunk, inputs))[0]);
+        chunks.of(output, chunk).copy_(f().compute({root_}, parts(chunks, chunk, inputs))[0]);
       }
     });
-    set_outputs(call, {output});
   }
 
   void backward(const Op& op, OpCall& call) const override {
@@ -197,10 +202,11 @@ class Map final : public OpType {
       roots.push_back(gradients_[i]);
     }
     if (roots.empty()) return;
+    if (fused_backward(roots, wanted_gradients, operands)) return;
     const MapChunks chunks(given.sizes().vec(), elements_of_chunk(given));
     const auto work = [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-        const auto made = f_.compute(roots, parts(chunks, chunk, operands));
+        const auto made = f().compute(roots, parts(chunks, chunk, operands));
         for (std::size_t i = 0; i < roots.size(); ++i)
           wanted_gradients[i].take(chunks, chunk, made[i]);
       }
@@ -224,11 +230,16 @@ class Map final : public OpType {
     }
     const std::vector<int> roots = backward ? gradients_ : std::vector{root_};
     Cost cost;
-    cost.executed = static_cast<double>(f_.operations(roots)) * static_cast<double>(out);
+    cost.executed = static_cast<double>(f().operations(roots)) * static_cast<double>(out);
     cost.bytes = static_cast<double>(passed) * element;
-    // All elements at once: what the nodes make, and copies of operands of a half type.
+    // The larger of two needs. Without a fused kernel, all elements at once: what the nodes make,
+    // and copies of operands of a half type. With one, gradients that are summed over dims.
     const int copies = element < wide_element(element) ? count_ + (backward ? 1 : 0) : 0;
-    cost.accelerator_workspace = (f_.tensors(roots) + copies) * out * wide_element(element);
+    int summed = 0;
+    for (const Use& use : op.inputs)
+      summed += backward && use.dims.size() != op.output_dims[0].size() ? 1 : 0;
+    cost.accelerator_workspace =
+        std::max(f().tensors(roots) + copies, summed) * out * wide_element(element);
     return cost;
   }
 
@@ -239,8 +250,10 @@ class Map final : public OpType {
     Target to;
     at::Tensor view, sum, summed;  // `summed`: `sum` with the output's dims
     void take(const MapChunks& chunks, std::int64_t chunk, const at::Tensor& made) {
-      at::Tensor place = chunks.of(sum.defined() ? summed : view, chunk);
-      if (!sum.defined()) return put({place, to.add}, made);
+      const at::Tensor place = chunks.of(sum.defined() ? summed : view, chunk);
+      sum.defined() ? add(place, made) : put({place, to.add}, made);
+    }
+    static void add(const at::Tensor& place, const at::Tensor& made) {
       std::vector<std::int64_t> over;
       for (std::int64_t dim = 0; dim < place.dim(); ++dim) {
         if (place.size(dim) == 1 && made.size(dim) > 1) over.push_back(dim);
@@ -251,6 +264,26 @@ class Map final : public OpType {
       if (sum.defined()) put(to, sum);
     }
   };
+
+  const Expressions& f() const { return fused_->f(); }
+
+  bool fused_backward(const std::vector<int>& roots, const std::vector<Gradient>& gradients,
+                      const std::vector<at::Tensor>& operands) const {
+    const at::Tensor& given = operands.back();
+    if (!Fused::serves(given)) return false;
+    std::vector<Target> to;
+    for (const Gradient& one : gradients) {
+      to.push_back(one.sum.defined() ? Target{at::empty(given.sizes(), one.sum.options())}
+                                     : Target{one.view, one.to.add});
+    }
+    if (!fused_->run(roots, to, operands)) return false;
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      if (!gradients[i].sum.defined()) continue;
+      Gradient::add(gradients[i].summed, to[i].tensor);
+      gradients[i].finish();
+    }
+    return true;
+  }
 
   static Gradient gradient(const Op& op, OpCall& call, const Beside& beside, std::size_t i) {
     const Dims& dims = op.inputs[i].dims;
@@ -281,8 +314,8 @@ class Map final : public OpType {
     return some;
   }
 
-  Expressions f_;
-  int root_, count_;
+  std::unique_ptr<const Fused> fused_;  // has the expressions
+  int root_ = 0, count_ = 0;
   std::vector<int> slopes_, gradients_;  // for each operand
 };
 

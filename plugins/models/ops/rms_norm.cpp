@@ -1,7 +1,9 @@
-// RMSNorm, forward and backward: on GPUs by ATen's fused kernel, on a CPU by loops of our own; for
-// half types in chunks of rows that stay in cache.
+// RMSNorm, forward and backward: on GPUs by fused kernels, or by ATen's; on a CPU by loops of our
+// own; for half types in chunks of rows that stay in cache.
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
+#include "fused.h"
 #include "kernel.h"
 #include "meshwright/ops.h"
 #include "on_threads.h"
@@ -42,7 +44,7 @@ void looped_backward(const vector::RmsBackward<T>& all, std::int64_t rows, std::
 //   column:  dw = t^T rstd
 class RmsNorm final : public OpType {
  public:
-  explicit RmsNorm(double eps) : eps_(eps) {}
+  explicit RmsNorm(double eps) : eps_(eps), kernels_(eps) {}
   std::string kind() const override { return "rms_norm"; }
   OpClass op_class() const override { return OpClass::norm; }
 
@@ -58,6 +60,7 @@ class RmsNorm final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const std::int64_t columns = call.inputs[1].numel();
     const at::Tensor x = rows_of(call.inputs[0], columns), weight = call.inputs[1].view({1, -1});
+    if (fused_forward(op, call, x, weight)) return;
     if (x.is_cuda()) {
       const auto [made, saved] = at::_fused_rms_norm(x, {columns}, weight.view({-1}), eps_);
       set_outputs(call, {made.view(call.inputs[0].sizes())});
@@ -97,7 +100,9 @@ class RmsNorm final : public OpType {
   }
 
   void backward(const Op&, OpCall& call) const override {
-    if (call.inputs[0].is_cuda()) return fused_backward(call);
+    const bool dx_is_made = wanted(call, 0) && fused_backward(call);
+    if (dx_is_made && !wanted(call, 1)) return;
+    if (call.inputs[0].is_cuda()) return aten_backward(call, dx_is_made);
     const std::int64_t columns = call.inputs[1].numel();
     const bool half = is_half(call.inputs[0]);
     const at::ScalarType type = wide(call.inputs[0]);
@@ -109,7 +114,7 @@ class RmsNorm final : public OpType {
 
     Target dx, dw;
     at::Tensor sum;  // accumulates dw; for half types a tensor of its own, in fp32
-    if (wanted(call, 0)) dx = target(call, 0, call.inputs[0].sizes(), x.options());
+    if (wanted(call, 0) && !dx_is_made) dx = target(call, 0, call.inputs[0].sizes(), x.options());
     if (wanted(call, 1)) {
       dw = target(call, 1, call.inputs[1].sizes(), x.options());
       if (!dw.add) dw.tensor.zero_();
@@ -171,23 +176,63 @@ class RmsNorm final : public OpType {
       workspace_of_half_rows(cost, element, count, columns * element, [&](std::int64_t step) {
         return step * (columns + 1) * sum + number + 2 * step * columns * sum + 2 * columns * sum;
       });
-      cost.accelerator_workspace = elements * element;  // the input's gradient, before it is added
+      // What ATen's kernel makes before it is added, the input's gradient: a fused one adds itself.
+      cost.accelerator_workspace = elements * element;
     }
     return cost;
   }
 
  private:
-  void fused_backward(OpCall& call) const {
+  // Fused kernels of the input, the weight, the output's gradient and rstd.
+  struct Kernels {
+    explicit Kernels(double eps, Expressions f = {})
+        : y(f.parse(fmt::format("a * rsqrt(e + {}) * b", eps))),
+          rstd(f.parse(fmt::format("rsqrt(e + {})", eps))),
+          dx(f.parse("(c * b - a * (f * d * d)) * d")),
+          square(f.parse("a * a")),
+          product(f.parse("c * b * a")),
+          fused(std::move(f), 4,
+                {{RowReduction::Kind::mean, square}, {RowReduction::Kind::mean, product}}) {}
+    int y, rstd, dx, square, product;
+    Fused fused;
+  };
+
+  bool fused_forward(const Op& op, OpCall& call, const at::Tensor& x,
+                     const at::Tensor& weight) const {
+    if (!Fused::serves(x)) return false;
+    const at::Tensor y = at::empty(x.sizes(), x.options());
+    const at::Tensor rstd = at::empty({x.size(0), 1}, x.options().dtype(wide(x)));
+    if (!kernels_.fused.run({kernels_.y, kernels_.rstd}, {{y}, {rstd}}, {x, weight})) return false;
+    set_outputs(call, {y.view(call.inputs[0].sizes())});
+    call.saved = {rstd.view(call.dims.shape(normalised_rows(op)))};
+    return true;
+  }
+
+  // The input's gradient; the weight's is a sum over rows.
+  bool fused_backward(OpCall& call) const {
+    const std::int64_t columns = call.inputs[1].numel();
+    const at::Tensor x = rows_of(call.inputs[0], columns);
+    if (!Fused::serves(x)) return false;
+    Target dx = target(call, 0, call.inputs[0].sizes(), x.options());
+    dx.tensor = dx.tensor.view(x.sizes());
+    return kernels_.fused.run(
+        {kernels_.dx}, {dx},
+        {x, call.inputs[1].view({1, -1}), rows_of(call.grad_outputs[0], columns),
+         call.saved[0].reshape({-1, 1})});
+  }
+
+  static void aten_backward(OpCall& call, bool dx_is_made) {
     const std::int64_t columns = call.inputs[1].numel();
     const auto [dx, dw] = at::_fused_rms_norm_backward(
         rows_of(call.grad_outputs[0], columns), rows_of(call.inputs[0], columns), {columns},
         call.saved[0].reshape({-1, 1}), call.inputs[1].view({-1}),
-        {wanted(call, 0), wanted(call, 1)});
+        {wanted(call, 0) && !dx_is_made, wanted(call, 1)});
     if (dx.defined()) deliver(call, 0, dx.view(call.inputs[0].sizes()));
     if (dw.defined()) deliver(call, 1, dw.view(call.inputs[1].sizes()));
   }
 
   double eps_;
+  Kernels kernels_;
 };
 
 }  // namespace

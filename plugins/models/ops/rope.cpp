@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 
+#include "fused.h"
 #include "kernel.h"
 #include "meshwright/ops.h"
 #include "on_threads.h"
@@ -110,11 +111,41 @@ void rotate_rows(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos
   });
 }
 
+// The two numbers of each pair of the last dim: its halves, or neighbours.
+std::array<at::Tensor, 2> pairs_of(const at::Tensor& x, RopePairs pairs) {
+  const std::int64_t half = x.size(-1) / 2;
+  if (pairs == RopePairs::halves) return {x.narrow(-1, 0, half), x.narrow(-1, half, half)};
+  const at::Tensor both = x.unflatten(-1, {half, 2});
+  return {both.select(-1, 0), both.select(-1, 1)};
+}
+
+// Rotates pairs (a, b) by their cosines (c, d) and sines (e, f), in one direction or the other.
+bool fused_rotate(const Target& y, const at::Tensor& x, const at::Tensor& cosine,
+                  const at::Tensor& sine, RopePairs pairs, double sign) {
+  struct Kernels {
+    explicit Kernels(bool forward, Expressions f = {})
+        : roots{f.parse(forward ? "a * c + b * e" : "a * c - b * e"),
+                f.parse(forward ? "b * d + a * f" : "b * d - a * f")},
+          fused(std::move(f), 6) {}
+    std::vector<int> roots;
+    Fused fused;
+  };
+  if (!Fused::serves(x)) return false;
+  static const Kernels forward(true), back(false);
+  const Kernels& kernels = sign > 0 ? forward : back;
+  const auto [to, too] = pairs_of(y.tensor, pairs);
+  const auto [a, b] = pairs_of(x, pairs);
+  const auto [c, d] = pairs_of(cosine.unsqueeze(1), pairs);
+  const auto [e, f] = pairs_of(sine.unsqueeze(1), pairs);
+  return kernels.fused.run(kernels.roots, {{to, y.add}, {too, y.add}}, {a, b, c, d, e, f});
+}
+
 // y = x * cos + sign * swap(x) * sin, chunk by chunk; y may be x. Adds to y if `add`.
 void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_table,
             const at::Tensor& sin_table, RopePairs pairs, double sign, bool add) {
   const std::int64_t batch = x.size(0), seq = x.size(1), heads = x.size(2), width = x.size(3);
   if (x.numel() == 0) return;
+  if (fused_rotate({y, add}, x, cos_table, sin_table, pairs, sign)) return;
   if (looped(cos_table, sin_table) && x.is_cpu() && x.stride(3) == 1 && y.stride(3) == 1 &&
       x.scalar_type() == cos_table.scalar_type() && y.scalar_type() == x.scalar_type()) {
     in_its_type(x,
@@ -216,6 +247,7 @@ class Rope final : public OpType {
     cost.bytes = static_cast<double>((2 * elements + 2 * table) * element);
     // On a CPU only half types need memory: all others have loops.
     cost.workspace = elements == 0 || element >= 4 ? 0 : step.batch * step.seq * row * element;
+    // What ATen's kernels need: a fused kernel needs nothing.
     cost.accelerator_workspace = dims.at(d[0]).size * dims.at(d[1]).size * row * element;
     return cost;
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fused.h"
 #include "heads.h"
 #include "kernel.h"
 #include "meshwright/autograd_op.h"
@@ -75,11 +76,20 @@ class Softmax final : public OpType {
   }
 
   void forward(const Op& op, OpCall& call) const override {
-    set_outputs(call, {at::softmax(call.inputs[0], place(op))});
+    const at::Tensor& x = call.inputs[0];
+    if (in_rows(op, x)) {
+      const at::Tensor y = at::empty(x.sizes(), x.options());
+      if (kernels().fused.run({kernels().y}, {{y}}, {x})) return set_outputs(call, {y});
+    }
+    set_outputs(call, {at::softmax(x, place(op))});
   }
   void backward(const Op& op, OpCall& call) const override {
     if (!wanted(call, 0)) return;
     const at::Tensor &given = call.grad_outputs[0], &made = call.outputs[0];
+    if (in_rows(op, given)) {
+      const Target dx = target(call, 0, given.sizes(), given.options());
+      if (kernels().fused.run({kernels().dx}, {dx}, {at::Tensor(), given, made})) return;
+    }
     deliver(call, 0, at::_softmax_backward_data(given, made, place(op), made.scalar_type()));
   }
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
@@ -92,6 +102,29 @@ class Softmax final : public OpType {
   }
 
  private:
+  // Fused kernels of the input, the output's gradient and the output.
+  struct Kernels {
+    explicit Kernels(Expressions f = {})
+        : y(f.parse("exp(a - d) / e")),
+          dx(f.parse("c * (b - f)")),
+          input(f.parse("a")),
+          power(f.parse("exp(a - d)")),
+          product(f.parse("b * c")),
+          fused(std::move(f), 3,
+                {{RowReduction::Kind::max, input},
+                 {RowReduction::Kind::sum, power},
+                 {RowReduction::Kind::sum, product}}) {}
+    int y, dx, input, power, product;
+    Fused fused;
+  };
+  static const Kernels& kernels() {
+    static const Kernels all;
+    return all;
+  }
+  bool in_rows(const Op& op, const at::Tensor& x) const {
+    return Fused::serves(x) && place(op) + 1 == x.dim();
+  }
+
   std::int64_t place(const Op& op) const {
     const Dims& dims = op.inputs[0].dims;
     return std::find(dims.begin(), dims.end(), over_) - dims.begin();

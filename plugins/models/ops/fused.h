@@ -1,0 +1,76 @@
+// Elementwise expressions, and reductions of rows, as one kernel in one pass over memory, for
+// devices whose platform compiles texts of CUDA C++ (Platform::compile).
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "expression.h"
+#include "kernel.h"
+#include "meshwright/platform.h"
+
+namespace mw::kernel {
+
+// One number for each row along the last dim, from an expression of the operands and of the
+// reductions before this one.
+struct RowReduction {
+  enum class Kind : std::uint8_t { sum, mean, max } kind;
+  int node;
+};
+
+// What a kernel's text depends on beside the expressions. Tensors: operands, then targets.
+struct FusedForm {
+  std::vector<int> roots;
+  std::vector<bool> added;            // whether a root is added to what its target holds
+  std::vector<at::ScalarType> types;  // of tensors; Undefined: an operand that is not read
+  std::vector<bool> packed;  // tensors whose elements along the last dim are adjacent in memory
+  int dims = 1;
+  int pack = 1;       // how many adjacent elements of the last dim a thread treats together
+  bool wide = false;  // indices of 64 bits
+  auto operator<=>(const FusedForm&) const = default;
+};
+
+// Expressions of so many operands that broadcast against each other. In the expressions, places
+// after those of the operands stand for the reductions. A root that depends on reductions alone is
+// one number for each row, and its target's last dim has size 1.
+class Fused {
+ public:
+  // Whether the calling thread's rank computes on a platform of the tensor's device, which may
+  // compile kernels.
+  static bool serves(const at::Tensor& tensor);
+
+  Fused(Expressions f, int operands, std::vector<RowReduction> reductions = {});
+
+  // Queues one kernel that computes the roots whose targets are defined. A target may lie on an
+  // operand of its shape and strides. Returns false, and does nothing, where there is no such
+  // kernel: on a platform that compiles none, or for tensors that it cannot treat.
+  bool run(const std::vector<int>& roots, const std::vector<Target>& to,
+           std::vector<at::Tensor> operands) const;
+
+  // The kernel's text. Its parameter is a structure of 64-bit words: the tensors' addresses, the
+  // number of elements or rows, the sizes, and each tensor's strides, in packs where it is packed.
+  std::string text(const FusedForm& form) const;
+
+  const Expressions& f() const { return f_; }
+
+ private:
+  // Which reductions the roots need.
+  std::vector<bool> needed(const std::vector<int>& roots) const;
+  const DeviceKernel* kernel(const FusedForm& form, at::Device device) const;
+
+  Expressions f_;
+  const int operands_;
+  const std::vector<RowReduction> reductions_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::pair<FusedForm, at::DeviceIndex>, const DeviceKernel*> known_;
+};
+
+}  // namespace mw::kernel
