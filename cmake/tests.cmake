@@ -63,10 +63,10 @@ meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
 set(long_tests cli/test_ablations cli/test_account cli/test_bench_train cli/test_chaos cli/test_ends
   cli/test_kit cli/test_microbatch cli/test_page_plans cli/test_page_tutorial cli/test_pairs
   cli/test_prediction cli/test_published cli/test_readme cli/test_release cli/test_search
-  cli/test_sweep cli/test_what_if device/waits_test experiments/test_experiments
-  layout/test_headers mpi/test_mpi mpi/test_processes_option nccl/test_nccl plugin/test_copied
-  predict/ledger_match_test predict/search_test report/test_figures slurm/test_slurm
-  sweep/test_judged)
+  cli/test_sweep cli/test_what_if cuda/test_nvrtc device/waits_test experiments/test_experiments
+  layout/test_headers model/fused_test mpi/test_mpi mpi/test_processes_option nccl/test_nccl
+  plugin/test_copied predict/ledger_match_test predict/search_test report/test_figures
+  slurm/test_slurm sweep/test_judged)
 
 # meshwright_add_test(NAME LABEL COST COMMAND…)
 function(meshwright_add_test name label cost)

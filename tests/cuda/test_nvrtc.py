@@ -1,5 +1,5 @@
 # label: unit
-"""NVRTC, which needs no GPU, compiles the texts of fused kernels that the tests of the models run on
+"""NVRTC, which needs no GPU, compiles the texts of fused kernels that the tests of models run on
 CPUs, and what the plugin cuda has it compile is kept in files."""
 import concurrent.futures
 import ctypes

@@ -19,7 +19,8 @@ class FusedOnCpu final : public Platform {
                                               const char* name) const override;
 };
 
-// How many kernels ran in this process.
+// How many texts were compiled, and how many kernels ran, in this process.
+int fused_compiled();
 int fused_runs();
 
 }  // namespace mw::test

@@ -43,7 +43,7 @@ namespace mw {
 
 // The version of the SDK's binary interface, raised whenever the layout or meaning of anything in
 // the SDK changes.
-inline constexpr std::uint32_t plugin_abi = 25;
+inline constexpr std::uint32_t plugin_abi = 26;
 
 // The start of every descriptor. These 16 bytes never change, so that any version of the program
 // can judge any plugin.

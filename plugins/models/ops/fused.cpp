@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t threads_of_map = 256, most_threads_of_row = 512, warp = 32;
 constexpr std::int64_t most_blocks = std::int64_t{1} << 20;  // these go on with the rest
-// Of elements, so that sums of two such numbers have 32 bits.
+// The largest index that is one of 32 bits, in which two such indices can be added.
 constexpr std::int64_t most_narrow = std::int64_t{1} << 30;
 constexpr std::size_t most_words = 4096 / 8;  // a kernel's parameters
 
@@ -108,6 +108,19 @@ void pack(FusedForm& form, Layout& layout, const std::vector<at::Tensor>& tensor
   form.wide = most > most_narrow;
 }
 
+// The value of a kernel's parameter (Fused::text()).
+std::vector<std::int64_t> words_of(const std::vector<at::Tensor>& tensors, std::int64_t count,
+                                   const Layout& layout) {
+  std::vector<std::int64_t> words;
+  for (const at::Tensor& t : tensors)
+    words.push_back(t.defined() ? reinterpret_cast<std::int64_t>(t.data_ptr()) : 0);
+  words.push_back(count);
+  words.insert(words.end(), layout.sizes.begin(), layout.sizes.end());
+  for (const auto& strides : layout.strides)
+    words.insert(words.end(), strides.begin(), strides.end());
+  return words;
+}
+
 bool is_treated(const at::Tensor& tensor, const at::Device& device) {
   const at::ScalarType type = tensor.scalar_type();
   return tensor.device() == device && tensor.numel() > 0 &&
@@ -178,10 +191,27 @@ const DeviceKernel* Fused::kernel(const FusedForm& form, at::Device device) cons
   return found->second;
 }
 
+bool Fused::read(std::vector<at::Tensor>& tensors, FusedForm& form,
+                 const std::vector<bool>& needed) const {
+  std::vector<int> nodes = form.roots;
+  for (std::size_t r = 0; r < needed.size(); ++r)
+    if (needed[r]) nodes.push_back(reductions_[r].node);
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const bool is_read = std::any_of(nodes.begin(), nodes.end(), [&](int node) {
+      return f_.mentions(node, static_cast<int>(t));
+    });
+    if (t < static_cast<std::size_t>(operands_) && !is_read) tensors[t] = at::Tensor();
+    const at::Tensor& one = tensors[t];
+    if (one.defined() && !is_treated(one, tensors.back().device())) return false;
+    form.types.push_back(one.defined() ? one.scalar_type() : at::ScalarType::Undefined);
+  }
+  return true;
+}
+
 bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
-                std::vector<at::Tensor> operands) const {
+                std::vector<at::Tensor> tensors) const {
+  if (rank_platform() == nullptr) return false;
   FusedForm form;
-  std::vector<at::Tensor> tensors = std::move(operands);
   tensors.resize(static_cast<std::size_t>(operands_));
   for (std::size_t i = 0; i < roots.size(); ++i) {
     if (!to[i].tensor.defined()) continue;
@@ -190,42 +220,23 @@ bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
     tensors.push_back(to[i].tensor);
   }
   if (form.roots.empty() || !serves(tensors.back())) return false;
-  const at::Device device = tensors.back().device();
   const std::vector<bool> reduced = needed(form.roots);
   const bool rows = std::find(reduced.begin(), reduced.end(), true) != reduced.end();
-  std::vector<int> read = form.roots;
-  for (std::size_t r = 0; r < reduced.size(); ++r)
-    if (reduced[r]) read.push_back(reductions_[r].node);
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    if (t < static_cast<std::size_t>(operands_) &&
-        std::none_of(read.begin(), read.end(),
-                     [&](int node) { return f_.mentions(node, static_cast<int>(t)); }))
-      tensors[t] = at::Tensor();
-    if (tensors[t].defined() && !is_treated(tensors[t], device)) return false;
-    form.types.push_back(tensors[t].defined() ? tensors[t].scalar_type()
-                                              : at::ScalarType::Undefined);
-  }
+  if (!read(tensors, form, reduced)) return false;
   Layout layout = merged(layout_of(tensors), rows);
   pack(form, layout, tensors);
 
-  const std::size_t dims = layout.sizes.size();
-  std::vector<std::int64_t> words;
-  for (const at::Tensor& t : tensors)
-    words.push_back(t.defined() ? reinterpret_cast<std::int64_t>(t.data_ptr()) : 0);
-  const std::int64_t count = layout.count(rows ? dims - 1 : dims);
-  words.push_back(count);
-  words.insert(words.end(), layout.sizes.begin(), layout.sizes.end());
-  for (const auto& strides : layout.strides)
-    words.insert(words.end(), strides.begin(), strides.end());
-  const DeviceKernel* const kernel =
-      words.size() <= most_words ? this->kernel(form, device) : nullptr;
-  if (kernel == nullptr) return false;
   const std::int64_t columns = layout.sizes.back();
+  const std::int64_t count = layout.count(layout.sizes.size() - (rows ? 1 : 0));
+  std::vector<std::int64_t> words = words_of(tensors, count, layout);
+  if (words.size() > most_words) return false;
+  const DeviceKernel* const found = kernel(form, tensors.back().device());
+  if (found == nullptr) return false;
   const std::int64_t threads =
       rows ? std::clamp((columns + warp - 1) / warp * warp, warp, most_threads_of_row)
            : threads_of_map;
   const std::int64_t blocks = rows ? count : (count + threads - 1) / threads;
-  kernel->launch(std::min(blocks, most_blocks), static_cast<int>(threads), words.data());
+  found->launch(std::min(blocks, most_blocks), static_cast<int>(threads), words.data());
   return true;
 }
 

@@ -64,6 +64,10 @@ class Fused {
  private:
   // Which reductions the roots need.
   std::vector<bool> needed(const std::vector<int>& roots) const;
+  // Drops the operands that are not read, and fills in the types. Returns false if there is a
+  // tensor that kernels cannot treat.
+  bool read(std::vector<at::Tensor>& tensors, FusedForm& form,
+            const std::vector<bool>& needed) const;
   const DeviceKernel* kernel(const FusedForm& form, at::Device device) const;
 
   Expressions f_;

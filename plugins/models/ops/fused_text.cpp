@@ -149,6 +149,10 @@ class Writer {
     for (const int root : form_.roots) {
       if (!of_row(root)) whole.push_back(root);
     }
+    if (!whole.empty()) columns([&] { elements(whole); });
+    if (whole.size() == form_.roots.size()) return line("}}");
+    // The target of a row's number may lie on an operand that other threads have read.
+    line("__syncthreads();");
     line("if (threadIdx.x == 0) {{");
     for (std::size_t i = 0; i < form_.roots.size(); ++i) {
       if (!of_row(form_.roots[i])) continue;
@@ -159,7 +163,6 @@ class Writer {
            type_name(form_.types[k]), k, form_.added[i] ? "get(to) + " : "", form_.roots[i]);
     }
     line("}}");
-    if (!whole.empty()) columns([&] { elements(whole); });
     line("}}");
   }
 
