@@ -70,8 +70,8 @@ void check(const Fused& fused, const std::vector<int>& roots, at::IntArrayRef sh
   }
 }
 
-// That the op runs fused kernels, which give what the reference gives in fp64, and in other types
-// what the op gives without them.
+// That the op runs fused kernels, which give what the reference gives in fp64, and in other
+// types what the op gives without them.
 void check_fused(const OpCase& c, const Reference& reference) {
   const int before = fused_runs();
   {
@@ -160,7 +160,8 @@ TEST_CASE("a kernel reads and writes tensors as they lie", "[fused]") {
         {whole, random({5, 3, last}, type).transpose(0, 1), random({last}, type),
          random({3, 1, 1}, at::kFloat)},
         type);
-  // A part of rows that does not begin at an aligned address, and elements that are not adjacent.
+  // A part of rows that does not begin at an aligned address, and elements that are not
+  // adjacent.
   check(fused, {root}, {3, 5, last},
         {random({3, 5, last + 3}, type).narrow(2, 3, last),
          random({last, 5, 3}, type).permute({2, 1, 0}), random({3, 5, 1}, type), random({}, type)},

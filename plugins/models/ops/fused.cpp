@@ -52,8 +52,8 @@ Layout layout_of(const std::vector<at::Tensor>& tensors) {
   return layout;
 }
 
-// With as few dims as do: dims that follow each other in all tensors are one. `rows`: the last dim
-// stays apart.
+// With as few dims as do: dims that follow each other in all tensors are one. `rows`: the last
+// dim stays apart.
 Layout merged(const Layout& from, bool rows) {
   Layout to{{}, std::vector<std::vector<std::int64_t>>(from.strides.size())};
   for (std::size_t d = 0; d < from.sizes.size(); ++d) {
@@ -72,8 +72,8 @@ Layout merged(const Layout& from, bool rows) {
   return to;
 }
 
-// Whether packs of so many elements can be moved as one word of at most 16 bytes. Tensors that do
-// not vary along the last dim are read element by element.
+// Whether packs of so many elements can be moved as one word of at most 16 bytes. Tensors that
+// do not vary along the last dim are read element by element.
 bool packs(const Layout& layout, const std::vector<at::Tensor>& tensors, std::int64_t pack) {
   if (layout.sizes.back() % pack != 0) return false;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
@@ -138,8 +138,8 @@ void say_once(const std::string& why) {
   static_cast<void>(said);
 }
 
-// The kernel of a text, compiled once in a process and kept to its end, as work that is queued may
-// need it. nullptr where it cannot be compiled.
+// The kernel of a text, compiled once in a process and kept to its end, as work that is queued
+// may need it. nullptr where it cannot be compiled.
 const DeviceKernel* compiled(const std::string& text, at::Device device) {
   using Key = std::tuple<at::DeviceType, at::DeviceIndex, std::string>;
   static std::mutex mutex;

@@ -39,8 +39,8 @@ struct FusedForm {
 };
 
 // Expressions of so many operands that broadcast against each other. In the expressions, places
-// after those of the operands stand for the reductions. A root that depends on reductions alone is
-// one number for each row, and its target's last dim has size 1.
+// after those of the operands stand for the reductions. A root that depends on reductions alone
+// is one number for each row, and its target's last dim has size 1.
 class Fused {
  public:
   // Whether the calling thread's rank computes on a platform of the tensor's device, which may
@@ -56,7 +56,8 @@ class Fused {
            std::vector<at::Tensor> operands) const;
 
   // The kernel's text. Its parameter is a structure of 64-bit words: the tensors' addresses, the
-  // number of elements or rows, the sizes, and each tensor's strides, in packs where it is packed.
+  // number of elements or rows, the sizes, and each tensor's strides, in packs where it is
+  // packed.
   std::string text(const FusedForm& form) const;
 
   const Expressions& f() const { return f_; }

@@ -54,8 +54,8 @@ inline __device__ void put(bf16& to, real x) {
 inline __device__ void put(fp16& to, real x) { to.bits = fp16_of_float((float)x); }
 )";
 
-// All threads of a block take part; each gets the result. First the 32 threads of each warp, then
-// what the warps found.
+// All threads of a block take part; each gets the result. First the 32 threads of each warp,
+// then what the warps found.
 constexpr const char* block_reduction = R"(
 inline __device__ real {name}_of(real a, real b) {{ return {formula}; }}
 inline __device__ real block_{name}(real x) {{
@@ -120,8 +120,8 @@ class Writer {
   static Expressions::Code code(bool max) {
     return max ? Expressions::Code::maximum : Expressions::Code::add;
   }
-  // What changes no result; the least finite number in place of minus infinity, whose exponentials
-  // are the same.
+  // What changes no result; the least finite number in place of minus infinity, whose
+  // exponentials are the same.
   const char* least(bool max) const {
     if (!max) return "real(0)";
     return wide_ ? "real(-1.7976931348623157e308)" : "real(-3.4028234e38f)";
@@ -225,7 +225,8 @@ class Writer {
     });
   }
 
-  // One pack of elements: all operands are read before a target is written, which may lie on them.
+  // One pack of elements: all operands are read before a target is written, which may lie on
+  // them.
   void elements(const std::vector<int>& roots) {
     loads(roots);
     const auto each = [&](const auto& what) {
