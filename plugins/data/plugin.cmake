@@ -1,2 +1,2 @@
-# The data sources read files that are mapped into memory.
-set(MESHWRIGHT_PLUGIN_LINK meshwright_common)
+# The data sources read files that are mapped into memory, safetensors among them.
+set(MESHWRIGHT_PLUGIN_LINK meshwright_common meshwright_checkpoint)

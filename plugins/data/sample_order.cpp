@@ -96,9 +96,13 @@ void SampleOrder::take(std::int64_t all, const std::string& what, Problems& prob
 
 std::int64_t SampleOrder::offset(std::int64_t k, std::int64_t sequence) const {
   if (sequential_) return first_ + k * sequence % (tokens_ - sequence - 1);
-  const std::int64_t windows = (tokens_ - 1) / sequence, epoch = k / windows;
-  const Permutation shuffled(windows, mix64(seed_) ^ mix64(~static_cast<std::uint64_t>(epoch)));
-  return first_ + static_cast<std::int64_t>(shuffled(k % windows)) * sequence;
+  return first_ + shuffled_place(k, (tokens_ - 1) / sequence, seed_) * sequence;
+}
+
+std::int64_t shuffled_place(std::int64_t k, std::int64_t count, std::uint64_t seed) {
+  const auto epoch = static_cast<std::uint64_t>(k / count);
+  const Permutation shuffled(static_cast<std::uint64_t>(count), mix64(seed) ^ mix64(~epoch));
+  return static_cast<std::int64_t>(shuffled(static_cast<std::uint64_t>(k % count)));
 }
 
 }  // namespace mw

@@ -27,6 +27,9 @@ class Permutation {
   int half_bits_;
 };
 
+// The place of item k of `count` items that come in a shuffled order, another one in each epoch.
+std::int64_t shuffled_place(std::int64_t k, std::int64_t count, std::uint64_t seed);
+
 // Refuses a file that is given twice, by two names, patterns or links: its tokens would come twice
 // in each epoch.
 class EachFileOnce {

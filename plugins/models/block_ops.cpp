@@ -21,7 +21,7 @@ Dims dims_of(const Values& values, const char* key) {
     if (!entry.is_string()) {
       throw Error(Stage::options, "option.type", key,
                   fmt::format("{} must be the name of a dim, or a list of names; got {}", key,
-                              describe(given)),
+                              lua_text(given)),
                   fmt::format("{} = \"ffn\", {} = {{ \"heads\", \"head_dim\" }}", key, key));
     }
     dims.emplace_back(entry.get<std::string>());
@@ -127,7 +127,7 @@ class LayerNormOp final : public BlockOp {
         .number("eps", "added to the variance")
         .at_least(0)
         .fallback(1e-5)
-        .text("hf", "its name in a checkpoint, {} for the layer's number; left out: its own")
+        .text("hf", hf_doc)
         .optional();
   }
   explicit LayerNormOp(const Values& values) : values_(values) {}
@@ -238,7 +238,8 @@ class AttendOp final : public BlockOp {
         .fallback(true);
     options
         .boolean("biased",
-                 "a fourth value, of any of the dims heads, seq and keys, is added to the scores; "
+                 "a fourth value, of any of the dims batch, heads, seq and keys, is added to the "
+                 "scores; "
                  "the attention is unfused")
         .fallback(false);
     options

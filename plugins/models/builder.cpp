@@ -246,6 +246,7 @@ int Builder::lookup(const std::string& name, int indices, int weight) {
       "m.tokens:lookup(weight)");
   require(dims(weight).size() == 2, name,
           [&] { return fmt::format("weight {} is not (rows, width)", text_of(dims(weight))); });
+  for (const Dim dim : dims(weight)) refuse_batch(name, dim);
   const Dim rows = dims(weight)[0];
   check_below(name, indices, rows);
   Dims out = dims(indices);
@@ -259,6 +260,7 @@ int Builder::linear(const std::string& name, int x, int weight, int bias) {
   require(!contracted.empty() && ends_with(in, contracted) && ends_with(w, contracted), name, [&] {
     return fmt::format("x {} and weight {} do not end in the same dims", text_of(in), text_of(w));
   });
+  for (const Dim dim : contracted) refuse_batch(name, dim);
   Dims out = shared(in, w, false);
   const Dims made_dims = shared(w, in, false);
   out.insert(out.end(), made_dims.begin(), made_dims.end());
@@ -307,7 +309,9 @@ int Builder::rms_norm(const std::string& name, int x, HfName hf, double eps, dou
 
 int Builder::layer_norm(const std::string& name, int x, const std::string& hf, double eps) {
   const Dim width = dims(x).back();
-  const auto theirs = [&](const char* which) { return HfName{hf.empty() ? "" : hf + which}; };
+  constexpr std::string_view end = ".weight";
+  const std::string both = hf.ends_with(end) ? hf.substr(0, hf.size() - end.size()) : hf;
+  const auto theirs = [&](const char* which) { return HfName{both.empty() ? "" : both + which}; };
   const int weight = parameter(name + ".weight", {width}, {Init::Kind::ones, 0}, theirs(".weight"));
   const int bias = parameter(name + ".bias", {width}, {Init::Kind::zeros, 0}, theirs(".bias"));
   return append(op(name, mw::layer_norm(eps), {real(x, name), use(weight), use(bias)}, {width}),
@@ -401,10 +405,11 @@ int Builder::attention(const std::string& name, int q, int k, int v, const Atten
   std::vector<Use> uses{real(q, name), keys(k), keys(v)};
   if (limits.bias) uses.push_back(real(more.at(0), name));
   if (limits.sinks) uses.push_back(real(more.at(limits.bias ? 1 : 0), name));
-  require(!limits.bias || shared(uses[3].dims, {dq[2], dq[1], key}, false).empty(), name, [&] {
-    return fmt::format("bias {} has other dims than {}, {}, {}", text_of(uses[3].dims),
-                       dq[2].name(), dq[1].name(), key.name());
-  });
+  require(!limits.bias || shared(uses[3].dims, {dq[0], dq[2], dq[1], key}, false).empty(), name,
+          [&] {
+            return fmt::format("bias {} has other dims than {}, {}, {}, {}", text_of(uses[3].dims),
+                               dq[0].name(), dq[2].name(), dq[1].name(), key.name());
+          });
   require(!limits.sinks || uses.back().dims == Dims{dq[2]}, name, [&] {
     return fmt::format("sinks {} are not ({})", text_of(uses.back().dims), dq[2].name());
   });

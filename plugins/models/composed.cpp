@@ -645,8 +645,10 @@ class Composed final : public Model, public ModelInputs, public HfModel {
       if (first != nullptr && b.layer >= 0) b.make_all_of(*std::exchange(first, nullptr));
       std::string local = one.name;
       if (local.empty()) {
-        const int count = ++unnamed[{scope, one.kind}];
-        local = count == 1 ? one.kind : fmt::format("{}_{}", one.kind, count);
+        int& count = unnamed[{scope, one.kind}];
+        do {
+          local = ++count == 1 ? one.kind : fmt::format("{}_{}", one.kind, count);
+        } while (b.has_op(b.name(local)));
       }
       const bool is_op = one.kind != "weight";  // whose name has ".weight" behind it
       if (!taken.insert({scope, is_op ? local : local + ".weight"}).second) {

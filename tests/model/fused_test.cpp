@@ -310,7 +310,7 @@ TEST_CASE("rope is fused", "[fused]") {
   const Dims heads{"batch", "seq", "heads", "head_dim"}, table{"seq", "turned"};
   const std::map<std::string, std::int64_t> sizes{
       {"batch", 3}, {"seq", 7}, {"heads", 2}, {"head_dim", width + 8}, {"turned", width}};
-  OpCase tables(rope_table(10000, pairs), {{"seq"}}, {table, table}, sizes);
+  OpCase tables(rope_table({10000, pairs}), {{"seq"}}, {table, table}, sizes);
   tables.inputs[0] = at::arange(7, at::kLong);
   OpCase c(rope(pairs), {heads, table, table}, {heads}, sizes);
   c.real(0);

@@ -10,9 +10,10 @@ using namespace mw::test;
 
 namespace {
 
-// A view of the bias as (heads, seq, keys), of size 1 where it lacks a dim.
+// A view of the bias as ([batch,] heads, seq, keys), of size 1 where it lacks a dim.
 at::Tensor by_scores(const at::Tensor& bias, const Dims& dims) {
   if (dims == Dims{"seq", "keys", "heads"}) return bias.permute({2, 0, 1});
+  if (dims == Dims{"batch", "keys"}) return bias.unsqueeze(1).unsqueeze(1);
   if (dims == Dims{"heads"}) return bias.view({-1, 1, 1});
   return bias.unsqueeze(0);  // (seq, keys)
 }
@@ -20,7 +21,8 @@ at::Tensor by_scores(const at::Tensor& bias, const Dims& dims) {
 }  // namespace
 
 TEST_CASE("attention with a bias and with sinks", "[kernels]") {
-  const Dims of_bias = GENERATE(Dims{"seq", "keys", "heads"}, Dims{"heads"}, Dims{"seq", "keys"});
+  const Dims of_bias = GENERATE(Dims{"seq", "keys", "heads"}, Dims{"heads"}, Dims{"seq", "keys"},
+                                Dims{"batch", "keys"});
   const bool bias = GENERATE(false, true), sinks = GENERATE(false, true);
   AttentionLimits limits =
       GENERATE(AttentionLimits{}, AttentionLimits{3, 1.5, true}, AttentionLimits{0, 0, false});

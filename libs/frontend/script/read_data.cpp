@@ -182,7 +182,7 @@ std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen,
     problems_.add(Stage::options, "data.input", key,
                   fmt::format("{}: {} has no input {}, which the model declares: {}", key,
                               chosen.registration->name, input.name, lacks),
-                  "mw.synthetic makes noise for every input");
+                  "mw.tensors reads inputs from a file; mw.synthetic makes noise for every one");
   }
   if (data && data->vocab() > context.vocab) {
     problems_.add(Stage::options, "data.vocab", "model.vocab",

@@ -105,7 +105,7 @@ class UnfusedAttention final : public OpType {
       at::Tensor softmax = call.saved[0][i];
       at::Tensor scores = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
       if (cap_ > 0) capped(scores).mul_(cap_);
-      if (bias_ > 0) scores.add_(bias);
+      if (bias_ > 0) scores.add_(of_sample(bias, i));
       if (causal_) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
       if (sinks_ > 0) {
         const at::Tensor all = beside_sinks(scores, call.inputs[sinks_]);
@@ -143,7 +143,8 @@ class UnfusedAttention final : public OpType {
         dsinks.sub_(given.mul_(call.saved[1][i]).sum(-1));
       }
       scores = at::_softmax_backward_data(scores, softmax, -1, q.scalar_type());
-      if (dbias.defined()) add_gradient_of_bias(op, call.dims, dbias, scores);
+      if (dbias.defined())
+        add_gradient_of_bias(op, call.dims, of_sample(by_scores(op, dbias), i), scores);
       if (!dq.tensor.defined() && !dk.defined()) continue;
       if (cap_ > 0) {  // the derivative is 1 - tanh(s / cap)^2
         at::Tensor s = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
@@ -240,7 +241,7 @@ class UnfusedAttention final : public OpType {
     return like.options().dtype(wide(like));
   }
 
-  // A view of the bias as (heads, queries, keys), of size 1 where it has no such dim.
+  // A view of the bias as (batch, heads, queries, keys), of size 1 where it has no such dim.
   at::Tensor by_scores(const Op& op, const at::Tensor& bias) const {
     const Dims& dims = op.inputs[bias_].dims;
     std::vector<std::int64_t> order;
@@ -257,24 +258,27 @@ class UnfusedAttention final : public OpType {
   }
   static Dims dims_of_scores(const Op& op) {
     const Dims& q = op.inputs[0].dims;
-    return {q[2], q[1], op.inputs[1].dims[1]};
+    return {q[0], q[2], q[1], op.inputs[1].dims[1]};
+  }
+  static at::Tensor of_sample(const at::Tensor& bias, std::int64_t i) {
+    return bias[bias.size(0) == 1 ? 0 : i];
   }
 
   // A bias has its keys in the order of their places; scores have them as they lie.
   static at::Tensor as_keys_lie(const Op& op, const LocalDims& dims, const at::Tensor& bias) {
     const LocalDim& keys = dims.at(op.inputs[1].dims[1]);
-    if (keys.runs.empty() || bias.size(2) == 1) return bias;
-    return bias.index_select(2, places_of(keys, bias));
+    if (keys.runs.empty() || bias.size(3) == 1) return bias;
+    return bias.index_select(3, places_of(keys, bias));
   }
 
-  void add_gradient_of_bias(const Op& op, const LocalDims& dims, at::Tensor& dbias,
-                            const at::Tensor& dscores) const {
-    at::Tensor view = by_scores(op, dbias);
+  // `view`: the gradient of a sample's bias, to which the gradient of scores is added.
+  static void add_gradient_of_bias(const Op& op, const LocalDims& dims, at::Tensor view,
+                                   const at::Tensor& dscores) {
     std::vector<std::int64_t> summed;
     for (std::int64_t d = 0; d < 3; ++d)
       if (view.size(d) == 1 && dscores.size(d) != 1) summed.push_back(d);
     const at::Tensor made =
-        summed.empty() ? dscores : dscores.sum(summed, /*keepdim=*/true, dbias.scalar_type());
+        summed.empty() ? dscores : dscores.sum(summed, /*keepdim=*/true, view.scalar_type());
     const LocalDim& keys = dims.at(op.inputs[1].dims[1]);
     if (keys.runs.empty() || view.size(2) == 1) {
       view.add_(made);

@@ -100,6 +100,7 @@ class Builder {
                     std::int64_t kv_heads, std::int64_t ffn, std::int64_t head_dim = 0);
 
   const Dims& dims(int value) const { return graph.value(value).dims; }
+  bool has_op(const std::string& name) const { return names_.count(name) > 0; }
   // A full name: "layers.3.q" in layer 3, "q" outside of the layers.
   std::string name(const std::string& local) const;
 
@@ -134,7 +135,8 @@ class Builder {
                 Init init = normal_weights, const HfName& hf = {});
   // RMSNorm over the last dim. `plus` is added to the weight, whose values are then zeros at first.
   int rms_norm(const std::string& name, int x, HfName hf = {}, double eps = 1e-5, double plus = 0);
-  // LayerNorm over the last dim. `hf`: a name in the checkpoint, without ".weight" and ".bias".
+  // LayerNorm over the last dim. `hf`: the weight's name in the checkpoint, of which ".weight" may be
+  // left out; the bias has ".bias" in its place.
   int layer_norm(const std::string& name, int x, const std::string& hf = "", double eps = 1e-5);
   // Adds learned positions to x: weight (positions, hidden).
   int add_positions(const std::string& name, int x, int weight);
