@@ -70,6 +70,9 @@ int export_checkpoint(const ExportArguments& arguments, Output& output) {
   const std::string weights = settings.value("weights", "");
   if (!weights.empty() && std::filesystem::exists(weights, error)) to.started_from = weights;
   std::vector<WeightSpec> specs = weight_specs(graph);
+  Problems problems;
+  check_names(specs, problems);
+  problems.throw_if_any();
   std::vector<int> owners(specs.size(), 0);
   HfExport all(std::move(to), specs, std::move(owners), hf_config_of(*model, sequence));
   all.begin();

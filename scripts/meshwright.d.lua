@@ -498,7 +498,7 @@ function mw.search(experiment) end
 ---@field scale? number of the scores; left out: 1 / sqrt(head_dim) (1e-09 .. 1000000000)
 ---@field softcap? number scores s become softcap * tanh(s / softcap); the attention is unfused (1e-09 .. 1000000000)
 ---@field causal? boolean false: a query sees the keys after it too; the attention is unfused (default true)
----@field biased? boolean a fourth value, of any of the dims heads, seq and keys, is added to the scores; the attention is unfused (default false)
+---@field biased? boolean a fourth value, of any of the dims batch, heads, seq and keys, is added to the scores; the attention is unfused (default false)
 ---@field sinks? boolean a further value (heads) is one more score of each query, whose share of the softmax goes nowhere; the attention is unfused (default false)
 ---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 
@@ -594,7 +594,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.layer_norm
 ---@field name? string of the op and its parameters
 ---@field eps? number added to the variance (default 1e-05) (>= 0)
----@field hf? string its name in a checkpoint, {} for the layer's number; left out: its own
+---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 
 ---@class meshwright.op.learned_positions
 ---@field name? string of the op and its parameters
@@ -612,6 +612,7 @@ function mw.search(experiment) end
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 ---@field hf_transposed? boolean the checkpoint has the weight as (in, out) (default false)
 ---@field hf_part? any[] { 2, 3 }: the second of three parts of the checkpoint's weight and bias
+---@field hf_interleaved? boolean parts have every second row each, or every third … (default false)
 
 ---@class meshwright.op.log
 ---@field name? string of the op and its parameters
@@ -1089,6 +1090,17 @@ function mw.shards(options) end
 ---@param options? meshwright.synthetic
 ---@return meshwright.Data
 function mw.synthetic(options) end
+
+---@class meshwright.tensors
+---@field path string a safetensors file, whose tensors have a row for each sample: tokens (rows, sequence) and labels, or tokens (rows, sequence + 1), whose labels are the next tokens; and the inputs that a model declares, under their names
+---@field [1]? string the same as path
+---@field sequence? integer tokens of one sample (1 .. 2147483647)
+---@field order? "shuffled"|"sequential" shuffled: rows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
+
+---Rows of tensors in a safetensors file: tokens, labels, and inputs of a model.
+---@param options? meshwright.tensors|string
+---@return meshwright.Data
+function mw.tensors(options) end
 
 ---@class meshwright.text
 ---@field path any a UTF-8 file, a folder of them (read in order of name), the name of a text that comes with the program ("gcide"), or a list

@@ -91,8 +91,13 @@ HfExport::HfExport(ExportSettings settings, std::vector<WeightSpec> specs, std::
   before_ = folder.parent_path() / ("." + folder.filename().string() + ".earlier");
   const bool lacks_optional = config_ && config_->none.empty() && config_->lacks_optional;
   std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < specs_.size(); ++i)
-    if (!(specs_[i].hf.optional && lacks_optional)) order.push_back(i);
+  const bool of_script = config_ && config_->of_script;
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    const WeightSpec& spec = specs_[i];
+    // What a script gives no name has none there.
+    const bool left_out = lacks_optional || (of_script && spec.hf.name == spec.name);
+    if (!(spec.hf.optional && left_out)) order.push_back(i);
+  }
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return owners[a] < owners[b]; });
   for (const std::size_t i : order) {
@@ -104,7 +109,8 @@ HfExport::HfExport(ExportSettings settings, std::vector<WeightSpec> specs, std::
         spec.hf.optional ? at::promote_types(settings_.dtype, at::kFloat) : settings_.dtype;
     if (spec.hf.apart) {
       for (std::int64_t e = 0; e < spec.shape[0]; ++e) {
-        const WeightSpec one = entry_of(spec, e);
+        WeightSpec one = entry_of(spec, e);
+        if (one.hf.transposed) std::reverse(one.stored_shape.begin(), one.stored_shape.end());
         add(owners[i], {stored_name(one.hf.name), dtype, one.stored_shape});
       }
       continue;
@@ -331,7 +337,8 @@ void HfExport::Part::write(const std::string& parameter, const at::Tensor& whole
   const at::Tensor stored = whole.reshape(spec.stored_shape);
   if (spec.hf.apart) {
     for (std::int64_t e = 0; e < spec.shape[0]; ++e)
-      put(all_.stored_name(entry_of(spec, e).hf.name), stored[e]);
+      put(all_.stored_name(entry_of(spec, e).hf.name),
+          spec.hf.transposed ? stored[e].t() : stored[e]);
     return;
   }
   auto& parts = parts_[spec.hf.name];
@@ -554,7 +561,12 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
               absent);
     }
   }
+  const bool types_are_compared = std::ranges::any_of(config.keys, [](const HfKey& key) {
+    return key.names.front() == "rope_parameters.rope_type";
+  });
   for (const auto& [name, neutral] : not_computed) {
+    // The type of rotary angles says whether a factor means anything.
+    if (types_are_compared && std::string_view(name).ends_with(".factor")) continue;
     const Json* said = find(theirs, name);
     const bool known = std::ranges::any_of(config.keys, [&](const HfKey& key) {
       return std::ranges::find(key.names, name) != key.names.end();
@@ -582,8 +594,9 @@ std::string hf_config_text(const HfConfig& config, at::ScalarType dtype, const f
   text.update(config.more);
   const Json before = earlier.empty() ? Json() : read_config(earlier);
   for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    text[id] = before.is_object() && before.contains(id) ? before[id] : Json();
-  text["use_cache"] = true;
+    if (!text.contains(id))
+      text[id] = before.is_object() && before.contains(id) ? before[id] : Json();
+  if (!text.contains("use_cache")) text["use_cache"] = true;
   text["dtype"] = name_of(dtype);
   text["torch_dtype"] = name_of(dtype);  // the key's name before version 5 of transformers
   return text.dump(2) + "\n";

@@ -252,8 +252,9 @@ WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry) {
 static Shape stored_shape(const Value& value, const Graph& graph) {
   Shape shape;
   bool of_heads = false;
-  for (const Dim dim : value.dims) {
-    if (of_heads)
+  for (std::size_t d = 0; d < value.dims.size(); ++d) {
+    const Dim dim = value.dims[d];
+    if (of_heads && (value.hf.out_dims == 0 || static_cast<int>(d) != value.hf.out_dims))
       shape.back() *= graph.size(dim);
     else
       shape.push_back(graph.size(dim));
@@ -271,6 +272,43 @@ std::vector<WeightSpec> weight_specs(const Graph& graph) {
     specs.push_back({value.name, value.hf, std::move(shape), stored_shape(value, graph)});
   }
   return specs;
+}
+
+void check_names(const std::vector<WeightSpec>& specs, Problems& problems) {
+  std::map<std::string, std::vector<const WeightSpec*>> by_name;
+  for (const WeightSpec& spec : specs) by_name[spec.hf.name].push_back(&spec);
+  for (const auto& [name, all] : by_name) {
+    const HfName& first = all.front()->hf;
+    const auto refuse = [&](const std::string& why, const char* hint) {
+      problems.add(Stage::options, "weights.names", "model",
+                   fmt::format("the checkpoint's tensor {} is of {}: {}", quote(name),
+                               all.front()->name, why),
+                   hint);
+    };
+    std::set<int> parts;
+    bool alike = true;
+    for (const WeightSpec* one : all) {
+      parts.insert(one->hf.part);
+      alike = alike && one->hf.parts == first.parts && one->hf.interleaved == first.interleaved &&
+              one->hf.transposed == first.transposed && one->hf.part_dim == first.part_dim &&
+              one->stored_shape == all.front()->stored_shape;
+    }
+    if (first.parts == 1 && all.size() > 1) {
+      refuse(fmt::format("and of {} too", all[1]->name),
+             "give each a name of its own; {} in hf is the layer's number");
+    } else if (first.apart && first.parts > 1) {
+      refuse("each expert has a tensor of its own, and it is a part of one",
+             "leave hf_part or the expert's {} out");
+    } else if (!alike) {
+      refuse("its parts differ in shape, or in how they lie there",
+             "give all parts one shape, one hf_part count, and the same hf_transposed and "
+             "hf_interleaved");
+    } else if (parts.size() != all.size() || static_cast<int>(all.size()) != first.parts) {
+      refuse(fmt::format("{} of its {} parts are there, and {} parameters have it", parts.size(),
+                         first.parts, all.size()),
+             "hf_part = { 1, 2 } and { 2, 2 } are the two halves");
+    }
+  }
 }
 
 Weights::Weights(const fs::path& path) : path_(path) {

@@ -29,6 +29,9 @@ struct WeightSpec {
   std::vector<std::int64_t> stored_shape = {};
 };
 std::vector<WeightSpec> weight_specs(const Graph& graph);
+// Refuses parameters that a checkpoint cannot hold under the names that they have there: two under
+// one name, and parts of a fused tensor that are missing, given twice, or unlike.
+void check_names(const std::vector<WeightSpec>& specs, Problems& problems);
 
 // The rotary angles of a model, with which tables of angles in a checkpoint are compared.
 struct Rotary {

@@ -41,6 +41,10 @@ local defaults = {
   gemma3_text = { num_attention_heads = 8, num_key_value_heads = 4, head_dim = 256, sliding_window = 4096 },
   qwen3 = { num_attention_heads = 32, num_key_value_heads = 32 },
   olmo2 = { num_attention_heads = 32 },
+  gpt_oss = { num_attention_heads = 64, num_key_value_heads = 8, sliding_window = 128, rms_norm_eps = 1e-5,
+    ["rope_parameters.rope_theta"] = 150000.0, ["rope_parameters.rope_type"] = "yarn", ["rope_parameters.factor"] = 32.0,
+    ["rope_parameters.truncate"] = false, ["rope_parameters.original_max_position_embeddings"] = 4096 },
+  qwen3_next = { num_attention_heads = 16, num_key_value_heads = 2 },
   glm4_moe = { num_attention_heads = 96, num_key_value_heads = 8, rms_norm_eps = 1e-5, num_experts_per_tok = 8 },
 }
 
@@ -63,7 +67,7 @@ function hf.decoder(o, sequence)
         plain and { hf.null } or nil),
       key("vocab_size", o.vocab, "vocab"),
       key("rms_norm_eps", o.norm_eps, "norm_eps", 1e-6),
-      key({ "rope_parameters.rope_theta", "rope_theta" }, o.rope_theta, "rope_theta", 10000.0),
+      key({ "rope_parameters.rope_theta", "rope_theta", "rope_scaling.rope_theta" }, o.rope_theta, "rope_theta", 10000.0),
       key("tie_word_embeddings", o.tied, "tied", false),
       key("hidden_act", "silu", nil, "silu", { "swish" }),
       key("attention_bias", false, nil, false),
@@ -73,10 +77,13 @@ function hf.decoder(o, sequence)
     more = { max_position_embeddings = sequence, rope_theta = o.rope_theta },
   }
   for _, one in ipairs(rope.keys(o.rope_scaling)) do
-    local name, value, default = table.unpack(one)
+    local name = one.name
     local written = { "rope_parameters." .. name, "rope_scaling." .. name }
-    if name == "rope_type" then written[3], default = "rope_scaling.type", "default" end
-    hf.add(config, key(written, value, "rope_scaling." .. (name == "rope_type" and "type" or name), default or nil))
+    if name == "rope_type" then
+      table.move({ "rope_parameters.type", "rope_scaling.type" }, 1, 2, 3, written)
+      name = "type"
+    end
+    hf.add(config, key(written, one.value, "rope_scaling." .. name, one.absent, one.null and { hf.null } or nil))
   end
   return config
 end

@@ -224,14 +224,15 @@ function mw.rope_angles(...)
   local _, given = arguments(...)
   local said, scaling = type(given) == "table" and given or {}, {}
   for key, value in pairs(said) do
-    if key ~= "theta" and key ~= "width" then scaling[key] = value end
+    if key ~= "theta" and key ~= "rope_theta" and key ~= "width" then scaling[key] = value end
   end
-  local theta, width = said.theta or 10000.0, said.width
+  local theta, width = said.theta or said.rope_theta or 10000.0, said.width
   if math.type(width) ~= "integer" or width < 2 or width % 2 ~= 0 or math.type(theta) == nil or theta < 1 then
     core.refuse(("mw.rope_angles: width is %s and theta %s"):format(tostring(width), tostring(theta)),
       "width is an even number, theta 1 or more: mw.rope_angles { type = \"linear\", width = 64, factor = 4 }")
   end
-  rope.check(scaling, function(_, _, message, hint) core.refuse("mw.rope_angles: " .. message, hint) end)
+  rope.check(scaling, function(_, _, message, hint) core.refuse("mw.rope_angles: " .. message, hint) end,
+    "theta, width, ")
   return rope.options(theta, width, scaling)
 end
 

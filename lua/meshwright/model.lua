@@ -249,6 +249,19 @@ local function names_of(inputs)
   return names
 end
 
+-- A copy of a table in which whole numbers that are floats say so: the program makes integers of
+-- them, and transformers refuses an integer where its configuration has a float.
+local function with_reals(given)
+  if math.type(given) == "float" and given == math.floor(given) and math.abs(given) < 1e15 then
+    return { __real__ = given }
+  elseif type(given) ~= "table" or given.__real__ then
+    return given
+  end
+  local copy = {}
+  for key, item in pairs(given) do copy[key] = with_reals(item) end
+  return copy
+end
+
 -- The table that mw.model makes, with its functions as the program calls them. `of_kind`: the graph
 -- is that of a kind of model (meshwright.kinds), whose lines nobody asks for.
 return function(given)
@@ -256,6 +269,8 @@ return function(given)
     local body = rawget(given, key)
     if type(body) == "function" then given[key] = recorder(body) end
   end
+  local named = rawget(given, "hf")
+  if type(named) == "table" and type(named.config) == "table" then named.config = with_reals(named.config) end
   local graph = rawget(given, "graph")
   if type(graph) == "function" then
     given.graph = graph_recorder(graph, rawget(given, "of_kind"), names_of(rawget(given, "inputs")))

@@ -21,24 +21,45 @@ local function names(of)
   return table.concat(list, ", ")
 end
 
---- Calls refuse(code, key, message, hint) for each fault of a scaling.
-function rope.check(scaling, refuse)
-  local known = types[scaling.type]
+-- A config.json has either name.
+local function type_of(scaling) return scaling and (scaling.type or scaling.rope_type) or "default" end
+
+local function fits(key, value)
+  if key == "truncate" then return type(value) == "boolean" end
+  return math.type(value) ~= nil and value > 0 and value < math.huge
+end
+
+--- Calls refuse(code, key, message, hint) for each fault of a scaling. `others`: names of keys beside
+--- those of scalings.
+function rope.check(scaling, refuse, others)
+  local kind = scaling.type or scaling.rope_type
+  local known = types[kind]
   if not known then
-    return refuse("option.choice", "rope_scaling", ("its type is %s"):format(tostring(scaling.type)), "types: " .. names(types))
+    return refuse("option.choice", "rope_scaling", ("its type is %s"):format(tostring(kind)), "types: " .. names(types))
   end
-  for key, value in pairs(scaling) do
-    if key ~= "type" and known[key] == nil and key:sub(1, 1) ~= "$" then
-      refuse("option.unknown", "rope_scaling", ("%s has no %s"):format(scaling.type, key), "keys: type, " .. names(known))
-    elseif known[key] ~= nil and (key == "truncate" and type(value) ~= "boolean"
-      or key ~= "truncate" and (math.type(value) == nil or value <= 0)) then
-      refuse("option.type", "rope_scaling", ("%s is %s"):format(key, tostring(value)),
-        key == "truncate" and "truncate = false" or "a number above 0")
+  local given = {}
+  for key in pairs(scaling) do given[#given + 1] = key end
+  table.sort(given)
+  for _, key in ipairs(given) do
+    local value = scaling[key]
+    if key ~= "type" and key ~= "rope_type" and known[key] == nil and key:sub(1, 1) ~= "$" then
+      refuse("option.unknown", "rope_scaling", ("%s has no %s"):format(kind, key),
+        ("keys: type, %s%s"):format(others or "", names(known)))
+    elseif known[key] ~= nil and not fits(key, value) then
+      refuse("option.type", "rope_scaling", ("%s is %s"):format(key, type(value) == "string" and ("%q"):format(value)
+        or tostring(value)), key == "truncate" and "truncate = false" or "a number above 0")
     end
   end
-  for key, value in pairs(known) do
-    if value == false and scaling[key] == nil then
-      refuse("option.missing", "rope_scaling", ("%s needs %s"):format(scaling.type, key), "as in the model's config.json")
+  for _, key in ipairs { "factor", "low_freq_factor", "high_freq_factor", window } do
+    if known[key] == false and scaling[key] == nil then
+      refuse("option.missing", "rope_scaling", ("%s needs %s"):format(kind, key), "as in the model's config.json")
+    end
+  end
+  for _, pair in ipairs { { "low_freq_factor", "high_freq_factor" }, { "beta_slow", "beta_fast" } } do
+    local low, high = scaling[pair[1]] or known[pair[1]], scaling[pair[2]] or known[pair[2]]
+    if math.type(low) and math.type(high) and low >= high then
+      refuse("option.range", "rope_scaling", ("%s = %g is not below %s = %g"):format(pair[1], low, pair[2], high),
+        "as in the model's config.json")
     end
   end
 end
@@ -70,7 +91,7 @@ end
 --- The options of x:rope for a base, the number of elements of a head that turn, and a scaling or
 --- nil: { theta = … }, or { angles = …, scale = … }.
 function rope.options(theta, width, scaling)
-  local kind = scaling and scaling.type or "default"
+  local kind = type_of(scaling)
   if kind == "default" then return { theta = theta } end
   local change = kind == "yarn" and yarn(theta, width, scaling) or function(angle)
     return kind == "llama3" and llama3(angle, scaling) or angle / scaling.factor
@@ -87,19 +108,24 @@ end
 
 --- What DeepSeek's models multiply the scores of attention by.
 function rope.score_scale(scaling)
-  local all = scaling and scaling.type == "yarn" and scaling.mscale_all_dim
+  local all = type_of(scaling) == "yarn" and scaling.mscale_all_dim
   return all and mscale(scaling.factor, all) ^ 2 or 1.0
 end
 
---- The keys of config.json: pairs of a name and a value.
+--- The keys of config.json: tables of name, value (nil: null), what a file without the key means in
+--- `absent` (nil: that is not compared), and `null`, whether null means that too.
 function rope.keys(scaling)
-  local list = { { "rope_type", scaling and scaling.type or "default" } }
-  for key, default in pairs(scaling and types[scaling.type] or {}) do
+  local kind, list = type_of(scaling), {}
+  for key, default in pairs(types[kind]) do
     local value = scaling[key]
     if value == nil and default ~= "" then value = default end
-    if value ~= nil then list[#list + 1] = { key, value, default } end
+    local usual = default ~= "" and default ~= false
+    -- Without the window, that of the file's longest sequence is taken.
+    list[#list + 1] = { name = key, value = value, null = usual, absent = usual and default
+      or key == window and "max_position_embeddings" or nil }
   end
-  table.sort(list, function(a, b) return a[1] < b[1] end)
+  table.sort(list, function(a, b) return a.name < b.name end)
+  table.insert(list, 1, { name = "rope_type", value = kind, absent = "default" })
   return list
 end
 

@@ -78,10 +78,19 @@ HfName hf_of(const Values& values, const Builder& b, const char* option = "hf") 
   return hf;
 }
 
+// The size of a dim that an op names.
+std::int64_t size_of(const Builder& b, const std::string& name, Dim dim) {
+  if (b.graph.dims().count(dim) > 0) return b.graph.size(dim);
+  throw Error(Stage::options, "model.dims", "",
+              fmt::format("{}: the model has no dim {}", name, dim.name()),
+              fmt::format("give dims {} = …", dim.name()));
+}
+
 // Turns the last `width` elements of x's last dim (invalid: all), or the `first`, by rotary
 // positions. The model has one table for all ops with these arguments.
 int with_rope(Builder& b, const std::string& name, int x, const RopeAngles& angles, Dim width,
               bool first) {
+  if (width.valid()) size_of(b, name, width);
   if (!width.valid()) width = b.dims(x).back();
   const std::string key =
       fmt::format("rope {} {} {} {} {}", angles.theta, width.name(), static_cast<int>(angles.pairs),
@@ -152,7 +161,9 @@ class LinearOp final : public BlockOp {
     options.boolean("hf_transposed", "the checkpoint has the weight as (in, out)").fallback(false);
     options
         .list("hf_part", "{ 2, 3 }: the second of three parts of the checkpoint's weight and bias")
-        .optional();
+        .optional()
+        .boolean("hf_interleaved", "parts have every second row each, or every third …")
+        .fallback(false);
     return options.positional("to");
   }
   explicit LinearOp(const Values& values)
@@ -199,6 +210,10 @@ class RopeOp final : public BlockOp {
     angles_.scale = values.number("scale");
     if (values.text("pairs") != "halves") angles_.pairs = RopePairs::neighbours;
     if (!values.has("angles")) return;
+    if (values.at("angles").empty()) {
+      throw Error(Stage::options, "option.value", "angles", "there are no angles in it",
+                  "a number for each pair of elements, or leave it out");
+    }
     for (const Json& one : values.at("angles")) {
       if (!one.is_number() || !std::isfinite(one.get<double>())) {
         throw Error(Stage::options, "option.type", "angles",
@@ -660,14 +675,6 @@ ExpertOptions read_router(const Values& values) {
   if (values.has("groups")) options.router.groups = values.integer("groups");
   if (values.has("group_top")) options.router.group_top = values.integer("group_top");
   return options;
-}
-
-// The size of a dim that an op of experts needs.
-std::int64_t size_of(const Builder& b, const std::string& name, Dim dim) {
-  if (b.graph.dims().count(dim) > 0) return b.graph.size(dim);
-  throw Error(Stage::options, "model.dims", "",
-              fmt::format("{}: the model has no dim {}", name, dim.name()),
-              fmt::format("give dims {} = …", dim.name()));
 }
 
 class RouteOp final : public BlockOp {

@@ -29,6 +29,14 @@ void refuse_batch(const std::string& name, Dim along) {
       "take another dim; a loss is summed over the batch");
 }
 
+// Refuses to split or to lengthen a dim whose size an experiment says.
+void refuse_run(const std::string& name, Dim along) {
+  refuse_batch(name, along);
+  require(
+      along != Dim("seq") && along != Dim("keys"), name,
+      [&] { return along.name() + " is as long as an experiment's sequence"; }, "take another dim");
+}
+
 // The dims of `all` that `other` has (or lacks), in their order.
 Dims shared(const Dims& all, const Dims& other, bool has) {
   Dims some;
@@ -291,7 +299,9 @@ int Builder::linear_to(const std::string& name, int x, Dims to, Dims from, bool 
   }
   Dims both = to;
   both.insert(both.end(), from.begin(), from.end());
-  const int weight = parameter(name + ".weight", std::move(both), init, hf);
+  HfName of_weight = hf;
+  of_weight.out_dims = static_cast<int>(to.size());
+  const int weight = parameter(name + ".weight", std::move(both), init, of_weight);
   int shift = -1;
   if (bias)
     shift = parameter(name + ".bias", std::move(to), {Init::Kind::zeros, 0}, bias_beside(hf));
@@ -472,7 +482,7 @@ Dim Builder::keys_of(Dim lie) {
 std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Dim second, Dim of) {
   Dims one = dims(x), two = one;
   const Dim whole = of.valid() ? of : one.back();
-  refuse_batch(name, whole);
+  refuse_run(name, whole);
   require(contains(one, whole), name,
           [&] { return fmt::format("x {} has no dim {}", text_of(one), quote(whole.name())); });
   for (Dim part : {first, second}) {
@@ -623,7 +633,7 @@ int Builder::concat(const std::string& name, int a, int b, Dim into, const Dims&
       return fmt::format("{} {} has no dim {}", i == 0 ? "a" : "b", text_of(all),
                          dim.valid() ? quote(dim.name()) : "to go along");
     });
-    refuse_batch(name, dim);
+    refuse_run(name, dim);
     return dim;
   };
   const Dim first = along(a, 0), second = along(b, 1);

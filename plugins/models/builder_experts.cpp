@@ -149,7 +149,16 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
 
 int Builder::expert_linear(const std::string& name, int rows, Dim to, HfName hf,
                            const std::optional<HfName>& bias, int weights) {
+  const auto refuse = [&](int value, const char* what) {
+    throw Error(Stage::options, "model.dims", "",
+                fmt::format("{}: {} {} are not {}", name, graph.value(value).name,
+                            text_of(dims(value)), what),
+                "local rows, places, weights = x:route { … }");
+  };
   Dims out = dims(rows);
+  if (!graph.sparse.has(out) || out.size() != 4) refuse(rows, "rows of experts");
+  if (weights >= 0 && !(graph.sparse.has(dims(weights)) && dims(weights).size() == 3))
+    refuse(weights, "the weights of rows of experts");
   const Dim from = out.back();
   out.back() = to;
   if (hf.name.empty()) hf.name = name + ".weight";

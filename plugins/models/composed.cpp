@@ -321,15 +321,31 @@ class Composed final : public Model, public ModelInputs, public HfModel {
     }
   }
 
+  // Numbers as lua/meshwright/model.lua (with_reals) was given them.
+  static Json without_marks(const Json& value) {
+    if (value.is_object() && value.contains("__real__")) return value.at("__real__").get<double>();
+    if (!value.is_structured()) return value;
+    Json plain = value;
+    for (auto& [key, item] : plain.items()) item = without_marks(item);
+    return plain;
+  }
+
   // The keys of a table of config.json; those of a table in it have names such as "text_config.x".
   void add_hf_keys(const std::string& before, const Json& table) {
     for (const auto& [name, value] : table.items()) {
       if (name.starts_with('$')) continue;
-      if (value.is_object() && !value.empty()) {
+      const bool of_export = before.empty() && (name == "model_type" || name == "architectures" ||
+                                                name == "dtype" || name == "torch_dtype");
+      if (of_export || name.find('.') != std::string::npos)
+        refuse("option.value", "hf.config", "",
+               fmt::format("{} is no key of it", quote(before + name)),
+               of_export ? "hf = { type = …, architecture = … } and the export's dtype say it"
+                         : "a table in config: text_config = { hidden_size = 64 }");
+      const bool is_table = value.is_object() && !value.empty() && !value.contains("__real__");
+      if (is_table)
         add_hf_keys(before + name + ".", value);
-      } else {
-        hf_->keys.push_back({{before + name}, value, ""});
-      }
+      else
+        hf_->keys.push_back({{before + name}, without_marks(value), ""});
     }
   }
 

@@ -188,6 +188,49 @@ class Export(cases.ProgramCase):
                 lines = self.lines(self.call("plan", "script.lua", "--json"))
                 self.assertEqual([line["code"] for line in lines if line["kind"] == "error"], [code])
 
+    NAMED = """\
+local mw = require "meshwright"
+local model = mw.model { name = "named", dims = { hidden = 16, heads = 4, ffn = 16, wide = 16, vocab = 32, experts = 2, expert_ffn = 16 },
+  hf = { type = "named", architecture = "Named", config = { eps = 1.0, many = 2 } },
+  graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden" }
+    local x = m.tokens:lookup(w)
+    for _ in m:layers(2) do
+      x = x * x:linear { "heads", name = "gate", hf = "l.{}.gate.weight" }:sum "heads"
+      local a, b = x:linear { "ffn", name = "a", %s }, x:linear { "ffn", name = "b", %s }
+      x = x + (a * b):linear { "hidden", name = "c" }
+      local rows, places, weights = x:route { 1 }
+      rows = (rows:expert_linear { "expert_ffn", name = "up", hf = "l.{}.e.{}.up", hf_transposed = true } * weights)
+      x = x + rows:expert_linear { "hidden", name = "down" }:combine(places)
+    end
+    return x:linear { w }:cross_entropy(m.labels)
+  end }
+mw.train { model = model, data = mw.synthetic {}, sequence = 8, batch = 2, export = "out", optimizer = mw.sgd { lr = 1e-30 }, steps = 1 }
+"""
+
+    def test_names_of_tensors(self):
+        """What is exported is read again, as it was; names that cannot be are refused before the run."""
+        half = ('hf = "l.{}.ab", hf_part = { 1, 2 }, hf_interleaved = true', 'hf = "l.{}.ab", hf_part = { 2, 2 }, hf_interleaved = true')
+        self.write(self.NAMED % half)
+        self.only("run", "script.lua")
+        before = tensors(self.out)
+        self.assertEqual({name: list(tensor.shape) for name, tensor in before.items() if name.startswith("l.0")},
+                         {"l.0.gate.weight": [4, 16], "l.0.ab": [32, 16], "l.0.e.0.up": [16, 16], "l.0.e.1.up": [16, 16]})
+        self.assertIn('"eps": 1.0,', (self.out / "config.json").read_text())
+        self.only("run", "script.lua", "--set", "weights=out", "--set", "export=again")
+        after = tensors(self.folder / "again")
+        for name, tensor in before.items():
+            self.assertEqual(np.abs(tensor - after[name]).max(), 0, name)
+        for a, b, words in (('hf = "l.x"', 'hf = "l.y"', "and of layers.1.a.weight too"), ('hf = "l.{}.x"', 'hf = "l.{}.x"', "and of layers.0.b.weight too"),
+                            (half[0], 'hf = "l.{}.b"', "1 of its 2 parts are there"), (half[0], half[0], "1 of its 2 parts are there"),
+                            (half[0], half[1].replace(", hf_interleaved = true", ""), "its parts differ")):
+            with self.subTest(a=a, b=b):
+                self.write(self.NAMED % (a, b))
+                done = self.call("plan", "script.lua", "--json")
+                errors = [line for line in self.lines(done) if line["kind"] == "error"]
+                self.assertEqual({error["code"] for error in errors}, {"weights.names"}, done.stderr)
+                self.assertIn(words, errors[0]["message"])
+
     def test_angles_of_longer_sequences(self):
         """Types and keys of rope_scaling are checked, written, and compared with those of a config.json."""
         scaling = '{ type = "yarn", factor = 4, original_max_position_embeddings = 8 }'
@@ -198,11 +241,25 @@ class Export(cases.ProgramCase):
         self.only("plan", "script.lua", *given, "--set", f"model.rope_scaling={scaling}")
         said = self.call("plan", "script.lua", *given, "--set", f"model.rope_scaling={scaling.replace('4', '8', 1)}").stderr
         self.assertIn("rope_parameters.factor is 4, and the model has rope_scaling.factor = 8", said)
+        whole = json.loads((self.out / "config.json").read_text())
+        for more, words in (({"attention_factor": 0.5}, "attention_factor is 0.5, and the model has rope_scaling.attention_factor"),
+                            ({"beta_fast": None}, ""), ({"mscale": None}, ""), ({"mscale_all_dim": 1.0}, "mscale_all_dim is 1.0")):
+            (self.out / "config.json").write_text(json.dumps({**whole, "rope_parameters": {**config, **more}}))
+            done = self.call("plan", "script.lua", *given, "--set", f"model.rope_scaling={scaling}")
+            self.assertEqual(done.returncode, 2 if words else 0, done.stderr)
+            self.assertIn(words, done.stderr)
+        del whole["rope_parameters"]["original_max_position_embeddings"]
+        (self.out / "config.json").write_text(json.dumps(whole))
+        said = self.call("plan", "script.lua", *given, "--set", f"model.rope_scaling={scaling}").stderr
+        self.assertIn("original_max_position_embeddings is not there", said)
         said = self.call("plan", "script.lua", *given).stderr
         self.assertIn('rope_type is "yarn", and the model has rope_scaling.type = "default"', said)
         for wrong, words in (('{ type = "linear" }', "linear needs factor"), ('{ factor = 2 }', "its type is nil"),
                              ('{ type = "ntk", factor = 2 }', "types: default, linear, llama3, yarn"),
                              ('{ type = "linear", factor = 0 }', "factor is 0"),
+                             ('{ type = "linear", factor = "8" }', 'factor is "8"'),
+                             ('{ type = "yarn", factor = 4, original_max_position_embeddings = 8, beta_fast = 1, beta_slow = 2 }',
+                              "beta_slow = 2 is not below beta_fast = 1"),
                              ('{ type = "linear", factor = 2, beta_fast = 2 }', "linear has no beta_fast")):
             with self.subTest(wrong):
                 done = self.call("plan", "script.lua", "--set", "export=nil", "--set", f"model.rope_scaling={wrong}")

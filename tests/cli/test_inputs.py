@@ -4,6 +4,9 @@ predicted, and are proved; what a data source lacks, and inputs that cannot be, 
 
 import unittest
 
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
 from cases import SOURCE, ProgramCase
 
 MIXES = ["{}", "{ dp(2) }", "{ tp(2) }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }',
@@ -50,6 +53,56 @@ class Inputs(ProgramCase):
     def test_they_are_proved(self):
         for name in SCRIPTS:
             self.assertIn("proved:", self.call("prove", SOURCE / f"scripts/models/{name}.lua").stdout)
+
+    def test_inputs_of_a_file(self):
+        """A model of images trains on a file: the tensors' rows are its samples, in any mix."""
+        script = (SOURCE / "scripts/models/vit.lua").read_text().replace("mw.synthetic { sequence = 1 }", 'mw.tensors { "images.safetensors", sequence = 1, order = "sequential" }')
+        rng = np.random.default_rng(1)
+        image, label = rng.normal(size=(12, 16, 3, 8, 8)).astype("f4"), rng.integers(0, 10, 12)
+        save_file({"image": image, "class": label}, self.folder / "images.safetensors")
+        path = self.write(script)
+        self.only("logits", path, "-o", "logits.safetensors")
+        found = load_file(self.folder / "logits.safetensors")
+        np.testing.assert_array_equal(found["image"], image[:8])
+        np.testing.assert_array_equal(found["class"], label[:8])
+        run = lambda *settings: self.only("run", path, "--set", "precision=fp64", *settings)["losses"]
+        np.testing.assert_allclose(run("--set", "plan={}"), run(), rtol=1e-12)
+        for tensors, said in (({"image": image}, "images.safetensors has image alone"),
+                              ({"image": image[:, :9], "class": label}, "a sample's is [9, 3, 8, 8], and the model's is [16, 3, 8, 8]"),
+                              ({"image": image, "class": label + 5}, "and the model takes indices from 0 to 9"),
+                              ({"image": image, "class": label.astype("f4")}, "it is F32, and the model takes indices"),
+                              ({"image": image, "class": label[:4]}, "image has 12 rows, and class has 4"),
+                              ({}, "has no samples")):
+            save_file(tensors, self.folder / "images.safetensors")
+            with self.subTest(said):
+                done = self.call("plan", path)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(said, done.stderr)
+
+    def test_tokens_of_a_file(self):
+        """Labels are the next tokens, or a tensor of their own; each row comes once in an epoch."""
+        script = """local mw = require "meshwright"
+mw.train { model = mw.llama { layers = 1, hidden = 8, heads = 2, ffn = 8, vocab = %d }, data = mw.tensors "rows.safetensors", sequence = 6,
+           batch = 5, optimizer = mw.sgd { lr = 0.1 }, steps = 2 }
+"""
+        tokens = np.arange(35).reshape(5, 7)
+        save_file({"tokens": tokens.astype("i4")}, self.folder / "rows.safetensors")
+        self.only("logits", self.write(script % 35), "-o", "logits.safetensors")
+        found = load_file(self.folder / "logits.safetensors")
+        self.assertEqual(sorted(found["tokens"][:, 0]), [0, 7, 14, 21, 28])
+        np.testing.assert_array_equal(found["labels"], found["tokens"] + 1)
+        save_file({"tokens": tokens[:, :6], "labels": 34 - tokens[:, :6]}, self.folder / "rows.safetensors")
+        self.only("logits", self.write(script % 35), "-o", "again.safetensors")
+        found = load_file(self.folder / "again.safetensors")
+        np.testing.assert_array_equal(found["labels"], 34 - found["tokens"])
+        for tensors, vocab, said in (({"tokens": tokens[:, :6]}, 35, "without labels, a row has one token more"),
+                                     ({"tokens": tokens}, 20, "20 ids are too few"), ({"tokens": tokens - 1}, 35, "tokens are down to -1"),
+                                     ({"tokens": tokens.astype("f4")}, 35, "tokens are F32")):
+            save_file(tensors, self.folder / "rows.safetensors")
+            with self.subTest(said):
+                done = self.call("plan", self.write(script % vocab))
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(said, done.stderr)
 
     def test_noise_is_the_same_in_every_mix_and_differs_by_sample(self):
         """A loss that is the mean of an input: that of all samples, whoever loads them, and another in each step."""

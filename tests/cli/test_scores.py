@@ -64,7 +64,7 @@ class Scores(ProgramCase):
     def test_they_are_proved(self):
         """The last mix lays tokens out of their order."""
         proofs = self.all("prove", self.write(self.each("prove", MIXES[-2:])))
-        self.assertEqual([proof["verdict"] for proof in proofs], ["proved"] * 10)
+        self.assertEqual([proof["verdict"] for proof in proofs], ["proved"] * 12)
 
     def test_they_hold_and_send_what_is_predicted(self):
         for run in self.all("run", self.write(self.each("train", ["{}", "{ tp(2), sp() }"]))):

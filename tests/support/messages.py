@@ -103,7 +103,7 @@ MESSAGES = {
     "data.token": [r"(On rank \d+: )?.*\.bin: token \d+ is -?\d+, and the model's ids are 0 to \d+ \[.*"],
     "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
     "data.twice": [r".* (is named twice|are the same file) \[name each file once; .*"],
-    "data.input": [r"data: \w+ has no input \w+, which the model declares: .* \[mw\.synthetic makes noise for every input\]"],
+    "data.input": [r"data: \w+ has no input \w+, which the model declares: .* \[mw\.tensors reads inputs from a file; mw\.synthetic makes noise for every one\]"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
     "device.build": [r"device: this build has nothing for \"cuda\".* \[\./meshwright build --preset cuda .*"],
     "device.id": [r"device: NVIDIA's driver does not say which GPU \d+ is \[nvidia-smi -L must list .*\]"],

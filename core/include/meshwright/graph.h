@@ -34,6 +34,7 @@ struct HfName {
   // `name`.
   bool apart = false;
   bool optional = false;  // may be missing in the checkpoint, and is then initialised by Init
+  int out_dims = 0;       // of a linear's weight: how many dims are those that it makes; else 0
 };
 
 struct Value {

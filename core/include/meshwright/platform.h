@@ -66,7 +66,8 @@ class Platform : public Registered {
   // have a limited number of streams, so two calls may return the same one.
   virtual c10::Stream new_stream(at::Device device, bool urgent) const;
   // Compiles a text of CUDA C++ with a kernel `name`, declared extern "C", that includes no header.
-  // nullptr: this platform compiles no texts. Throws an exception with what the compiler says.
+  // nullptr: this platform compiles no texts. Throws an exception with what the compiler says. A
+  // kernel is kept to the end of the process, longer than the platform, which it must not need.
   virtual std::unique_ptr<const DeviceKernel> compile(at::Device device, const std::string& text,
                                                       const char* name) const;
   // Makes ops add in a fixed order, or fail, so that runs repeat bit for bit. Called after load()

@@ -25,10 +25,12 @@ class Divider {
       if (!along.valid()) continue;
       const std::vector<int> atoms = atoms_that_cut(graph_->ops()[op], along, rules);
       if (atoms.empty()) continue;
-      if (const Dim dim = parts_of(along, atoms, rules, graph); dim.valid())
+      if (const Dim dim = parts_of(along, atoms, graph); dim.valid())
         parts[static_cast<int>(op)] = dim;
     }
-    if (!parts.empty()) made_.graph = std::make_shared<const Graph>(graph.with_parts(parts));
+    if (parts.empty()) return std::move(made_);
+    for (const Rule& rule : rules) copy_rule(rule, parts);
+    made_.graph = std::make_shared<const Graph>(graph.with_parts(parts));
     return std::move(made_);
   }
 
@@ -56,8 +58,7 @@ class Divider {
 
   // The dim of the parts into which these atoms cut a dim. None, if a rank would have no part,
   // or not all of one.
-  Dim parts_of(Dim along, const std::vector<int>& atoms, const std::vector<Rule>& rules,
-               Graph& graph) {
+  Dim parts_of(Dim along, const std::vector<int>& atoms, Graph& graph) {
     const auto [known, fresh] = known_.try_emplace({along, atoms});
     if (!fresh) return known->second;
     const std::int64_t ways = mesh_.ways(atoms), size = graph.size(along);
@@ -65,19 +66,30 @@ class Divider {
     const bool lies = order != made_.order.end();
     const std::int64_t count = lies ? static_cast<std::int64_t>(order->second.size()) : ways;
     if (size < ways || (lies && !fits(order->second, size, atoms, count))) return {};
-    const std::string name = along.name() + "_parts";
-    const Dim dim = graph.dims().count(name) == 0 ? name : fmt::format("{}_{}", name, count);
+    std::string name = along.name() + "_parts";
+    for (int n = 2; graph.dims().count(Dim(name)) > 0; ++n)
+      name = fmt::format("{}_parts_{}", along.name(), n);
+    const Dim dim(name);
     graph.set_dim(dim, count, true, {}, "parts of " + along.name());
     if (lies) made_.order[dim] = places_of(order->second);
-    for (const Rule& rule : rules) {
-      if (rule.dim != along) continue;
-      const auto& own = rule.atoms(mesh_);
-      const bool cuts = std::any_of(own.begin(), own.end(), [&](int atom) {
+    return known->second = dim;
+  }
+
+  // Adds the rule for each dim of parts that its atoms cut, if it holds for an op of these parts.
+  void copy_rule(const Rule& rule, const std::map<int, Dim>& parts) {
+    const auto& own = rule.atoms(mesh_);
+    for (const auto& [key, dim] : known_) {
+      const auto& [along, atoms] = key;
+      const bool cuts = std::any_of(own.begin(), own.end(), [&, &atoms = atoms](int atom) {
         return std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
       });
-      if (cuts) made_.rules.push_back(rule), made_.rules.back().dim = dim;
+      const bool holds = std::any_of(parts.begin(), parts.end(), [&, dim = dim](const auto& one) {
+        return one.second == dim && (!rule.where || rule.where(graph_->ops()[one.first]));
+      });
+      if (rule.dim != along || !cuts || !holds) continue;
+      made_.rules.push_back(rule);
+      made_.rules.back().dim = dim;
     }
-    return known->second = dim;
   }
 
   // Whether the ranges of an order lie on the ranks as even parts do, each on one rank.

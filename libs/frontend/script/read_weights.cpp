@@ -66,6 +66,7 @@ void read_weights(const Values& values, RunSetup& setup, std::vector<std::string
     const auto weights = std::make_shared<const Weights>(path);
     // Shapes are checked only where config.json fits, as its problems are nearer to the cause.
     const std::vector<WeightSpec> specs = weight_specs(*setup.plan->graph);
+    check_names(specs, found);
     if (found.empty()) weights->check(specs, found, rotary, without);
     const at::ScalarType computed = scalar_type(setup.plan->programs.front().dtype);
     setup.fill = [weights, specs, computed](const Value& parameter, const std::vector<Range>& part,
@@ -124,6 +125,8 @@ std::shared_ptr<HfExport> read_export(const Values& values, const Plan& plan,
   settings.hash = hash;
   if (has(values, "weights")) settings.started_from = values.find_file(values.text("weights"));
   std::vector<WeightSpec> specs = weight_specs(*plan.graph);
+  check_names(specs, problems);
+  problems.throw_if_any();
   std::vector<int> owners = owners_of(plan, specs);
   return std::make_shared<HfExport>(std::move(settings), std::move(specs), std::move(owners),
                                     hf_config_of(*plan.request.model, plan.request.sequence));

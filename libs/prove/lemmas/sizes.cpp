@@ -28,7 +28,7 @@ struct Class {
   std::int64_t actual = 0;
   std::int64_t unit = 1;  // number of equal parts that the axes cut it into
   bool uneven = false, whole = false, rows = false, follows = false;
-  bool parts = false;  // follows batch or seq: has an element for each part of it
+  bool parts = false;  // whether it counts the parts of batch or seq (OpType::in_parts)
   std::vector<std::int64_t> candidates;
 };
 

@@ -234,6 +234,9 @@ TryKey key_of(const Graph& graph, int op, const std::vector<SmallAxis>& axes, bo
     const Op& what = graph.ops()[static_cast<std::size_t>(index)];
     key.text += "; " + text_of(graph, what);
     key.types.push_back(what.type);
+    if (!what.model_op) continue;
+    key.text += " of " + text_of(graph, *what.model_op);
+    key.types.push_back(what.model_op->type);
   }
   for (const auto& [dim, size] : *sizes) {
     key.text += fmt::format(" {}={}", dim.name(), size);

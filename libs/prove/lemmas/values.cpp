@@ -191,7 +191,8 @@ at::Tensor WholeOp::draw_index(const Value& value) {
   const std::vector<std::int64_t> shape = shape_of(value.dims);
   const auto options = at::TensorOptions(at::kLong);
   const bool data = value.source == Value::Source::data;
-  if (data && value.name.starts_with("positions")) return at::arange(shape[0], options);
+  const bool positions = value.name == "positions" || value.name.starts_with("positions of ");
+  if (data && positions && shape.size() == 1) return at::arange(shape[0], options);
   std::int64_t limit = 0;
   // The indices of a declared input name rows of another operand.
   const bool declared = data && value.name != "tokens" && value.name != "labels";

@@ -29,7 +29,8 @@ function qwen3_next.check(o, refuse)
   routing.check(o, refuse, o.experts)
   if o.rotary % 2 ~= 0 or o.rotary >= o.head_dim then
     refuse("model.odd", "rotary", ("%d is no even number below head_dim = %d"):format(o.rotary, o.head_dim),
-      ("nearest: rotary = %d"):format(math.max(math.min(o.rotary, o.head_dim - 1) // 2 * 2, 2)))
+      o.head_dim > 2 and ("nearest: rotary = %d"):format(math.max(math.min(o.rotary, o.head_dim - 1) // 2 * 2, 2))
+        or "a wider head, of 4 at least")
   end
   if o.value_heads % o.key_heads ~= 0 then
     refuse("option.divides", "key_heads", ("%d heads of keys cannot share %d heads evenly"):format(o.key_heads, o.value_heads),
@@ -141,9 +142,9 @@ function qwen3_next.hf(o, sequence)
   for layer = 0, o.layers - 1 do kinds[layer + 1] = has_attention(o, layer) and "full_attention" or "linear_attention" end
   config.types, config.architecture, config.lacks_optional = { "qwen3_next" }, "Qwen3NextForCausalLM", true
   hf.set(config, key("head_dim", o.head_dim, "head_dim", 256))
-  local part = { "rope_parameters.partial_rotary_factor", "partial_rotary_factor" }
+  local part = { "rope_parameters.partial_rotary_factor", "partial_rotary_factor", "rope_scaling.partial_rotary_factor" }
   hf.add(config, key("layer_types", kinds), key("full_attention_interval", o.every, "every"),
-    key(part, o.rotary / o.head_dim, "rotary", 0.25), key("decoder_sparse_step", 1, nil, 1),
+    key(part, o.rotary / o.head_dim, "rotary / head_dim", 0.25), key("decoder_sparse_step", 1, nil, 1),
     key("mlp_only_layers", hf.no_entries, nil, hf.no_entries), key("norm_topk_prob", o.normalise, "normalise", true))
   for _, option in ipairs(qwen3_next.options) do
     if names[option[1]] then hf.add(config, key(names[option[1]], o[option[1]], option[1], option.fallback)) end

@@ -26,7 +26,8 @@ struct RowReduction {
   int node;
 };
 
-// What a kernel's text depends on beside the expressions. Tensors: operands, then targets.
+// What a kernel's text depends on beside the expressions. `types` and `packed` have an entry for
+// each operand, then one for each target.
 struct FusedForm {
   std::vector<int> roots;
   std::vector<bool> added;            // whether a root is added to what its target holds

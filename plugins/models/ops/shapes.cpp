@@ -116,7 +116,9 @@ class Concat final : public OpType {
   const Dim into_;
 };
 
-// The output has the input's elements; its dim i is the input's dim order[i].
+// The output has the input's elements; its dim i is the input's dim order[i]. A dim that becomes
+// another one has its elements there in the order of their places: tokens along seq may lie in
+// another order, along no other dim.
 class As final : public OpType {
  public:
   explicit As(const std::vector<std::int64_t>& order) : order_(order) {}
@@ -124,22 +126,49 @@ class As final : public OpType {
   std::string kind() const override { return "as"; }
   OpTraits traits(const Op& op) const override { return traits_without_reads(op); }
 
-  void forward(const Op&, OpCall& call) const override {
-    set_outputs(call, {call.inputs[0].permute(order_).clone(at::MemoryFormat::Contiguous)});
+  void forward(const Op& op, OpCall& call) const override {
+    const at::Tensor made = call.inputs[0].permute(order_);
+    const at::Tensor moved = reordered(op, call, made, /*back=*/false);
+    set_outputs(call, {moved.defined() ? moved : made.clone(at::MemoryFormat::Contiguous)});
   }
-  void backward(const Op&, OpCall& call) const override {
+  void backward(const Op& op, OpCall& call) const override {
     if (!wanted(call, 0)) return;
+    const at::Tensor moved = reordered(op, call, call.grad_outputs[0], /*back=*/true);
+    const at::Tensor given = moved.defined() ? moved : call.grad_outputs[0];
     std::vector<std::int64_t> back(order_.size());
     for (std::size_t i = 0; i < order_.size(); ++i)
       back[static_cast<std::size_t>(order_[i])] = static_cast<std::int64_t>(i);
-    const at::Tensor made = call.grad_outputs[0].permute(back);
+    const at::Tensor made = given.permute(back);
     put(target(call, 0, made.sizes(), made.options()), made);
   }
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
-    return cost_of_passes(2 * dims.count(op.output_dims[0]), element);
+    Cost cost = cost_of_passes(2 * dims.count(op.output_dims[0]), element);
+    if (tokens(op) >= 0) cost.workspace.reset();  // the tokens may lie in another order
+    return cost;
   }
 
  private:
+  // The place in the output of the dim that was seq, or that becomes seq; -1: there is none.
+  std::int64_t tokens(const Op& op) const {
+    static const Dim seq("seq");
+    const Dims &in = op.inputs[0].dims, &out = op.output_dims[0];
+    if (contains(in, seq) == contains(out, seq)) return -1;
+    for (std::size_t d = 0; d < out.size(); ++d) {
+      if (in[static_cast<std::size_t>(order_[d])] != out[d]) return static_cast<std::int64_t>(d);
+    }
+    return -1;
+  }
+  // The elements in the order that they have in the other tensor; undefined: it is the same.
+  at::Tensor reordered(const Op& op, const OpCall& call, const at::Tensor& made, bool back) const {
+    const std::int64_t dim = tokens(op);
+    if (dim < 0) return {};
+    const LocalDim& seq = call.dims.at("seq");
+    if (seq.runs.empty()) return {};
+    const at::Tensor places = places_of(seq, made);
+    const bool to_tokens = contains(op.output_dims[0], Dim("seq")) != back;
+    return made.index_select(dim, to_tokens ? places : places.argsort());
+  }
+
   const std::vector<std::int64_t> order_;
 };
 
