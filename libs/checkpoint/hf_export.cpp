@@ -561,12 +561,13 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
               absent);
     }
   }
-  const bool types_are_compared = std::ranges::any_of(config.keys, [](const HfKey& key) {
-    return key.names.front() == "rope_parameters.rope_type";
+  const bool says_type = std::ranges::any_of(config.keys, [&](const HfKey& key) {
+    return key.names.front() == "rope_parameters.rope_type" &&
+           std::ranges::any_of(key.names, [&](const auto& name) { return find(theirs, name); });
   });
   for (const auto& [name, neutral] : not_computed) {
-    // The type of rotary angles says whether a factor means anything.
-    if (types_are_compared && std::string_view(name).ends_with(".factor")) continue;
+    // Where the file says the type of its rotary angles, that was compared.
+    if (says_type && std::string_view(name).ends_with(".factor")) continue;
     const Json* said = find(theirs, name);
     const bool known = std::ranges::any_of(config.keys, [&](const HfKey& key) {
       return std::ranges::find(key.names, name) != key.names.end();

@@ -29,8 +29,8 @@ local function fits(key, value)
   return math.type(value) ~= nil and value > 0 and value < math.huge
 end
 
---- Calls refuse(code, key, message, hint) for each fault of a scaling. `others`: names of keys beside
---- those of scalings.
+--- Calls refuse(code, key, message, hint) for each fault of a scaling. `others`: names of keys
+--- beside those of scalings.
 function rope.check(scaling, refuse, others)
   local kind = scaling.type or scaling.rope_type
   local known = types[kind]

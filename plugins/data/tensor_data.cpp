@@ -1,5 +1,5 @@
-// `mw.tensors`: samples as the rows of tensors in a safetensors file: tokens, their labels, and what
-// a model declares as inputs, each by its name.
+// `mw.tensors`: samples as the rows of tensors in a safetensors file: tokens, their labels, and
+// what a model declares as inputs, each by its name.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

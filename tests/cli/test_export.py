@@ -190,7 +190,7 @@ class Export(cases.ProgramCase):
 
     NAMED = """\
 local mw = require "meshwright"
-local model = mw.model { name = "named", dims = { hidden = 16, heads = 4, ffn = 16, wide = 16, vocab = 32, experts = 2, expert_ffn = 16 },
+local model = mw.model { name = "named", dims = { hidden = 16, heads = 4, ffn = 16, vocab = 32, experts = 2, expert_ffn = 16 },
   hf = { type = "named", architecture = "Named", config = { eps = 1.0, many = 2 } },
   graph = function(m)
     local w = m:weight { "embedding", "vocab", "hidden" }

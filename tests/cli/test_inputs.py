@@ -68,7 +68,7 @@ class Inputs(ProgramCase):
         run = lambda *settings: self.only("run", path, "--set", "precision=fp64", *settings)["losses"]
         np.testing.assert_allclose(run("--set", "plan={}"), run(), rtol=1e-12)
         for tensors, said in (({"image": image}, "images.safetensors has image alone"),
-                              ({"image": image[:, :9], "class": label}, "a sample's is [9, 3, 8, 8], and the model's is [16, 3, 8, 8]"),
+                              ({"image": np.ascontiguousarray(image[:, :9]), "class": label}, "a sample's is [9, 3, 8, 8], and the model's is [16, 3, 8, 8]"),
                               ({"image": image, "class": label + 5}, "and the model takes indices from 0 to 9"),
                               ({"image": image, "class": label.astype("f4")}, "it is F32, and the model takes indices"),
                               ({"image": image, "class": label[:4]}, "image has 12 rows, and class has 4"),
@@ -91,11 +91,12 @@ mw.train { model = mw.llama { layers = 1, hidden = 8, heads = 2, ffn = 8, vocab 
         found = load_file(self.folder / "logits.safetensors")
         self.assertEqual(sorted(found["tokens"][:, 0]), [0, 7, 14, 21, 28])
         np.testing.assert_array_equal(found["labels"], found["tokens"] + 1)
-        save_file({"tokens": tokens[:, :6], "labels": 34 - tokens[:, :6]}, self.folder / "rows.safetensors")
+        short = np.ascontiguousarray(tokens[:, :6])
+        save_file({"tokens": short, "labels": 34 - short}, self.folder / "rows.safetensors")
         self.only("logits", self.write(script % 35), "-o", "again.safetensors")
         found = load_file(self.folder / "again.safetensors")
         np.testing.assert_array_equal(found["labels"], 34 - found["tokens"])
-        for tensors, vocab, said in (({"tokens": tokens[:, :6]}, 35, "without labels, a row has one token more"),
+        for tensors, vocab, said in (({"tokens": short}, 35, "without labels, a row has one token more"),
                                      ({"tokens": tokens}, 20, "20 ids are too few"), ({"tokens": tokens - 1}, 35, "tokens are down to -1"),
                                      ({"tokens": tokens.astype("f4")}, 35, "tokens are F32")):
             save_file(tensors, self.folder / "rows.safetensors")

@@ -9,8 +9,7 @@ local routing = require "meshwright.routing"
 local gpt_oss = { dims = decoder.dims, options = decoder.options { layers = 24, hidden = 2880, heads = 64, kv_heads = 8,
   head_dim = 64, vocab = 201088, rope_theta = 150000.0, window = 128, attention = decoder.without,
   ffn = { "ffn", "integer", "width of an expert", at_least = 1, fallback = 2880 },
-  rope_scaling = { "rope_scaling", "table", "as in llama's", fallback = { type = "yarn", factor = 32.0, beta_fast = 32.0,
-    beta_slow = 1.0, truncate = false, original_max_position_embeddings = 4096 } },
+  rope_scaling = { "rope_scaling", "table", "as in llama's; left out: that of gpt-oss, YaRN with the factor 32", optional = true },
 } }
 decoder.more(gpt_oss.options, {
   { "experts", "integer", "experts of a layer", range = { 1, 65536 }, fallback = 32 },
@@ -21,6 +20,14 @@ decoder.more(gpt_oss.options, {
 })
 decoder.more(gpt_oss.options,
   routing.options { "top_k", "logit_bias", "chosen_by", "score", "normalise", "scale", "groups", "group_top" })
+
+-- The options, with the scaling of published models where none is given.
+local function scaled(o)
+  local all = { rope_scaling = { type = "yarn", factor = 32.0, beta_fast = 32.0, beta_slow = 1.0, truncate = false,
+    original_max_position_embeddings = 4096 } }
+  for key, value in pairs(o) do all[key] = value end
+  return all
+end
 
 function gpt_oss.check(o, refuse)
   decoder.check(o, refuse)
@@ -63,6 +70,7 @@ end
 local function window(o, layer) return layer % 2 == 0 and o.window or nil end
 
 function gpt_oss.graph(m, o)
+  o = scaled(o)
   local x, w = decoder.embed(m)
   for layer in m:layers(o.layers) do
     local h = decoder.norm(x, o, "attention_norm", "input_layernorm")
@@ -73,6 +81,7 @@ function gpt_oss.graph(m, o)
 end
 
 function gpt_oss.hf(o, sequence)
+  o = scaled(o)
   local key, config, kinds = hf.key, hf.decoder(o, sequence), {}
   for layer = 0, o.layers - 1 do kinds[layer + 1] = window(o, layer) and "sliding_attention" or "full_attention" end
   config.types, config.architecture, config.lacks_optional = { "gpt_oss" }, "GptOssForCausalLM", true

@@ -8,10 +8,10 @@
 
 namespace mw {
 
-// inputs: x (batch, seq, channels...), weight (channels..., 1, kernel) [, bias (channels...)] -> as
-// x: a convolution of each channel along seq, in which a token sees itself and the kernel - 1
-// tokens before it. Needs seq, the 1 and the kernel
-// whole, or computes it in parts of seq (OpType::in_parts). Weights may lack the 1.
+// inputs: x (batch, seq, channels...), weight (channels..., 1, kernel) [, bias (channels...)] ->
+// as x: a convolution of each channel along seq, in which a token sees itself and the kernel - 1
+// tokens before it. Needs seq, the 1 and the kernel whole, or computes it in parts of seq
+// (OpType::in_parts). Weights may lack the 1.
 OpTypePtr conv();
 
 // `chunk`: tokens whose products are made at a time. `delta`: the state forgets what it knows of a

@@ -135,8 +135,8 @@ class Builder {
                 Init init = normal_weights, const HfName& hf = {});
   // RMSNorm over the last dim. `plus` is added to the weight, whose values are then zeros at first.
   int rms_norm(const std::string& name, int x, HfName hf = {}, double eps = 1e-5, double plus = 0);
-  // LayerNorm over the last dim. `hf`: the weight's name in the checkpoint, of which ".weight" may be
-  // left out; the bias has ".bias" in its place.
+  // LayerNorm over the last dim. `hf`: the weight's name in the checkpoint, of which ".weight"
+  // may be left out; the bias has ".bias" in its place.
   int layer_norm(const std::string& name, int x, const std::string& hf = "", double eps = 1e-5);
   // Adds learned positions to x: weight (positions, hidden).
   int add_positions(const std::string& name, int x, int weight);

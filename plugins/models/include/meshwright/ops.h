@@ -62,11 +62,11 @@ OpTypePtr rope(RopePairs pairs = RopePairs::halves, bool first = false);
 // et al. 2023, "Mistral 7B"].
 OpTypePtr attention(std::int64_t window = 0);
 // What a query of unfused attention sees. `window` as in attention(), of causal attention alone.
-// `softcap`: scores s become softcap * tanh(s / softcap) [Gemma Team 2024, "Gemma 2", section 2];
-// 0: none. Without `causal` a query sees every key. `bias`: a further input of any of the dims
-// batch, heads, seq and keys, keys in the order of their places, is added to scores. `sinks`: another,
-// (heads), is one more score of each query, whose share of the softmax goes nowhere [OpenAI 2025,
-// "gpt-oss-120b & gpt-oss-20b Model Card", section 2.2].
+// `softcap`: scores s become softcap * tanh(s / softcap) [Gemma Team 2024, "Gemma 2", section
+// 2]; 0: none. Without `causal` a query sees every key. `bias`: a further input of any of the
+// dims batch, heads, seq and keys, keys in the order of their places, is added to scores.
+// `sinks`: another, (heads), is one more score of each query, whose share of the softmax goes
+// nowhere [OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.2].
 struct AttentionLimits {
   std::int64_t window = 0;
   double softcap = 0;
