@@ -877,7 +877,7 @@ function mw.gpt(options) end
 ---@field vocab? integer size of the vocabulary (default 201088) (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
 ---@field rope_theta? number base of the rotary angles (default 150000) (>= 1)
----@field rope_scaling? table as in llama's; left out: that of gpt-oss, YaRN with the factor 32
+---@field rope_scaling? table as in llama's; left out: gpt-oss's own, YaRN with the factor 32
 ---@field window? integer tokens that a query sees, itself and those before it (default 128) (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
 ---@field experts? integer experts of a layer (default 32) (1 .. 65536)

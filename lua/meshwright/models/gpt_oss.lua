@@ -9,7 +9,7 @@ local routing = require "meshwright.routing"
 local gpt_oss = { dims = decoder.dims, options = decoder.options { layers = 24, hidden = 2880, heads = 64, kv_heads = 8,
   head_dim = 64, vocab = 201088, rope_theta = 150000.0, window = 128, attention = decoder.without,
   ffn = { "ffn", "integer", "width of an expert", at_least = 1, fallback = 2880 },
-  rope_scaling = { "rope_scaling", "table", "as in llama's; left out: that of gpt-oss, YaRN with the factor 32", optional = true },
+  rope_scaling = { "rope_scaling", "table", "as in llama's; left out: gpt-oss's own, YaRN with the factor 32", optional = true },
 } }
 decoder.more(gpt_oss.options, {
   { "experts", "integer", "experts of a layer", range = { 1, 65536 }, fallback = 32 },
