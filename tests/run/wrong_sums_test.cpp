@@ -135,7 +135,8 @@ TEST_CASE("The totals of each rank read all of its gradients, copies that others
   Setup setup;
   setup.options["tied"] = true;
   setup.plan = {dp(2), pp(2, "gpipe", {1, 1})};
-  for (const Program& program : experiment(setup).plan->programs) {
+  const Experiment e = experiment(setup);
+  for (const Program& program : e.plan->programs) {
     std::set<int> read;
     for (const Segment& segment : program.segments) {
       for (const Instruction& i : segment.code)
