@@ -52,8 +52,8 @@ class Weights {
   // that no parameter takes each become a Problem (options) with their names. A buffer that no
   // model learns (rotary inv_freq, GPT-2's masks) may be there if it holds what the model computes,
   // and a copy of the embedding or of the head: the head of a model whose head is tied, and what
-  // DeepSeek's modules of multi-token prediction share with the model. Tensors whose names begin
-  // with one of `without` may be there too.
+  // DeepSeek's modules of multi-token prediction share with the model. A tensor that no parameter
+  // takes is no problem either if its name begins with one of the prefixes `without`.
   void check(const std::vector<WeightSpec>& specs, Problems& problems, const Rotary& rotary = {},
              const std::vector<std::string>& without = {}) const;
 

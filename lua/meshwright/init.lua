@@ -217,8 +217,8 @@ function mw.zip(...)
 end
 
 --- mw.rope_angles { type = "yarn", theta = 150000, width = 64, factor = 32, … }: options of
---- x:rope, for rotary angles of longer sequences. `width`: the elements of a head that turn; the
---- other keys are those of config.json's rope_scaling.
+--- x:rope, for rotary angles of longer sequences. `width`: the elements of a head that turn. All
+--- other keys have the names and meanings that they have in rope_scaling of a config.json.
 local rope = require "meshwright.rope"
 function mw.rope_angles(...)
   local _, given = arguments(...)

@@ -5,7 +5,8 @@
 local rope = {}
 
 local window = "original_max_position_embeddings"
--- Of each type its keys, and their defaults; false: there is none, "": the key may be left out.
+-- The keys that each type of scaling takes, with their defaults. false: a script must give the key;
+-- "": it may leave the key out, and there is no default.
 local types = {
   default = {},
   linear = { factor = false },
@@ -21,7 +22,7 @@ local function names(of)
   return table.concat(list, ", ")
 end
 
--- A config.json has either name.
+-- A config.json has the type of a scaling as `type` or as `rope_type`.
 local function type_of(scaling) return scaling and (scaling.type or scaling.rope_type) or "default" end
 
 local function fits(key, value)
@@ -78,7 +79,7 @@ end
 -- Pairs that turn often within the window stay; those that turn less than once are slowed down.
 local function yarn(theta, width, s)
   local function pair(turns) return width * math.log(s[window] / (turns * 2 * math.pi)) / (2 * math.log(theta)) end
-  local low, high = pair(s.beta_fast or 32), pair(s.beta_slow or 1)
+  local low, high = pair(s.beta_fast or types.yarn.beta_fast), pair(s.beta_slow or types.yarn.beta_slow)
   if s.truncate ~= false then low, high = math.floor(low), math.ceil(high) end
   low, high = math.max(low, 0), math.min(high, width - 1)
   if low == high then high = high + 0.001 end

@@ -46,9 +46,10 @@ function routing.chosen(o, to)
   return to
 end
 
---- What experts of SwiGLU make of h. `given`: `block`, `router`, `gate`, `up` and `down`, parts
---- of the names in a checkpoint; `beside`, a function that is called between dispatch and
---- experts, so that what it computes does so while tokens are on their way.
+--- What experts of SwiGLU make of h. `given` has the parts of which names in a checkpoint are put
+--- together: `block`, `router`, `gate`, `up`, `down`, and `bias`, if the router has one. It may
+--- have a function `beside`, which is called between dispatch and experts: the ops that it appends
+--- run while tokens are sent to their experts.
 function routing.experts(h, o, given)
   local function linear(rows, to, name)
     return rows:expert_linear { to, name = "experts." .. name,

@@ -177,8 +177,8 @@ function mw.weave(options) end
 function mw.zip(...) end
 
 ---Options of x:rope, for rotary angles of longer sequences than a model was trained on at first.
----@param of table { type = "yarn" | "llama3" | "linear", theta = 10000, width = 64, factor = 8, … }: the other keys are those
----of config.json's rope_scaling
+---@param of table { type = "yarn" | "llama3" | "linear", theta = 10000, width = 64, factor = 8, … }: the keys of
+---rope_scaling in a config.json, and `width`, the elements of a head that turn
 ---@return table options
 function mw.rope_angles(of) end
 

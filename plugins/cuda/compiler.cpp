@@ -28,8 +28,8 @@ void call(void* library, const char* name, T... arguments) {
   if (error != 0) throw std::runtime_error(fmt::format("{} ended with error {}", name, error));
 }
 
-// libtorch's own library loads NVRTC from where its wheels put it; elsewhere the system's may
-// do.
+// The NVRTC library. One of libtorch's libraries loads NVRTC from where libtorch's wheels put
+// it; if it is missing, the system's NVRTC is taken.
 void* nvrtc(const fs::path& libraries) {
   static void* const library = [&] {
     void* const own = ::dlopen((libraries / "libcaffe2_nvrtc.so").c_str(), RTLD_LAZY | RTLD_LOCAL);

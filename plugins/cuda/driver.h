@@ -1,5 +1,5 @@
-// The functions of NVIDIA's libraries, found when they are first called. Their ABI is stable, so
-// that no header of CUDA is needed.
+// Calls functions of NVIDIA's libraries by their names, which are looked up at the first call. The
+// libraries' ABI is stable, and this project can be built where CUDA's headers are not installed.
 #pragma once
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// `mw.tensors`: samples as the rows of tensors in a safetensors file: tokens, their labels, and
-// what a model declares as inputs, each by its name.
+// `mw.tensors`: samples from a safetensors file. A sample is one row of each tensor: of `tokens`,
+// of `labels`, and of a tensor for each input that the model declares, with the input's name.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

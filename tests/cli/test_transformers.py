@@ -105,8 +105,8 @@ MODELS |= {
                       "mw.moe { " + DECODER + ", " + DEEPSEEK_OURS + ", norm_eps = 1e-6, " + OUR_LATENT + ", " +
                       in_lua(YARN) + " }"),
 }
-# Scripts of models of their own, which say themselves what transformers calls them: the class, and
-# what the arguments of its forward are called here.
+# Scripts that compose a model themselves. For each, the model's class in transformers, and which
+# of the model's inputs each argument of the class's forward is.
 SCRIPTS = {
     "bert": ("BertForMaskedLM", {"input_ids": "tokens", "token_type_ids": "kind"}),
     "albert": ("AlbertForMaskedLM", {"input_ids": "tokens", "token_type_ids": "kind"}),

@@ -54,8 +54,8 @@ class Lister {
     add(dims, {rotates.name()}, false, true);
   }
 
-  // One dim that follows these, and those that follow tokens in any case: a rank has the parts
-  // of the sequence in which its tokens lie.
+  // The names of the dims that must be cut as `dims` are: `one`, if it follows one of them, and all
+  // dims that follow seq, because a rank has the parts of a sequence in which its tokens lie.
   std::vector<std::string> followers(const std::vector<std::string>& dims, Dim one) const {
     std::vector<std::string> names;
     for (const std::string& dim : dims) {

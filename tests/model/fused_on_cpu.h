@@ -1,5 +1,5 @@
-// A platform whose device is the CPU: it compiles the texts of fused kernels by the C++ compiler
-// that built the tests, so that ops run them on tensors in host memory.
+// A platform whose device is the CPU. Ops run fused kernels on tensors in host memory there, and
+// the C++ compiler that built the tests compiles the kernels' texts.
 #pragma once
 
 #include <memory>

@@ -103,8 +103,9 @@ class Graph {
   int kind(int op) const { return body_->kinds.at(op); }
   // A copy of this graph with another size of a dim; it shares the ops and values.
   Graph with_size(Dim dim, std::int64_t size) const;
-  // A copy of this graph in which each op of `parts` is computed part by part, along the dim
-  // that it maps to (OpType::in_parts); the dims exist. Values keep their indices.
+  // A copy of this graph in which the ops that are keys of `parts` are computed part by part
+  // (OpType::in_parts). The value of a key is the dim of its parts, which this graph must have.
+  // Values keep their indices.
   Graph with_parts(const std::map<int, Dim>& parts) const;
   std::vector<int> parameters() const;  // indices of values, in the order in which they were added
   std::int64_t count(int value) const;  // global elements of a value

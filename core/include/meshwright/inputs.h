@@ -1,12 +1,20 @@
-// Inputs that a model declares beside tokens and labels: the patches of an image, the tokens of a
-// source text, the type of each token. A run loads them by name from its data source.
+// The data that a run gives to a model, by name: tokens, labels and positions, and the inputs that
+// a model declares beside them, as the patches of an image, the tokens of a source text or the type
+// of each token. A run loads inputs from its data source.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mw {
+
+// What a run brings for a data value, by the value's name. Every run has "tokens" and "labels",
+// indices of (batch, seq), and "positions", indices of (seq); "positions of DIM" are indices of
+// another dim. All other names are inputs (DataInput), of any dims that begin with batch.
+enum class DataValue : std::uint8_t { tokens, labels, positions, input };
+DataValue data_value_of(std::string_view name);
 
 struct DataInput {
   std::string name;

@@ -56,8 +56,8 @@ class Divider {
     return atoms;
   }
 
-  // The dim of the parts into which these atoms cut a dim. None, if a rank would have no part,
-  // or not all of one.
+  // The dim of the parts into which these atoms cut a dim; an invalid dim if some rank would have
+  // no part, or only a piece of one.
   Dim parts_of(Dim along, const std::vector<int>& atoms, Graph& graph) {
     const auto [known, fresh] = known_.try_emplace({along, atoms});
     if (!fresh) return known->second;

@@ -6,8 +6,8 @@
 #include <array>
 #include <utility>
 
-#include "graph/data_values.h"
 #include "meshwright/engine/program_facts.h"
+#include "meshwright/inputs.h"
 #include "meshwright/optimizer.h"
 #include "program/input_cut.h"
 #include "program/update_steps.h"

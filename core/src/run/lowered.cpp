@@ -7,7 +7,6 @@
 #include <set>
 #include <stdexcept>
 
-#include "graph/data_values.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
 #include "program/slots.h"

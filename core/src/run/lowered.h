@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "graph/data_values.h"
 #include "meshwright/engine/rank_view.h"
+#include "meshwright/inputs.h"
 #include "meshwright/ledger.h"
 #include "meshwright/op.h"
 #include "meshwright/optimizer.h"

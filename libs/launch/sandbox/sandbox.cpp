@@ -275,8 +275,8 @@ int run_bound(const Sandbox& sandbox, const std::vector<std::string>& words) {
   inside.signals_blocked = before;
   int status = 0;
   const bool late = wait_for(start(inside), sandbox, signals, status);
-  // When bubblewrap ends, the kernel ends every process in the sandbox. The first of
-  // these becomes a child of this process, which waits for it here.
+  // When bubblewrap ends, the kernel ends every process in the sandbox. The sandbox's first process
+  // then becomes a child of this process, and this loop waits until it has ended.
   while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
   }
   if (!late) return code_of(status, sandbox);

@@ -46,8 +46,8 @@ Piece piece_of(const OpTraits& traits, std::size_t input);
 // fault.
 std::vector<Fault> check_parts(WholeOp& whole, CutOp& cut, bool backward, const Bound& bound);
 
-// For the op that makes the results of a model's op that is computed in parts
-// (OpType::in_parts): compares all ops that compute it so with the model's op, on one rank.
+// Compares an op of a model with the ops that compute it in parts (OpType::in_parts), on one rank.
+// `last`: the op among them that makes the results of the model's op.
 std::vector<Fault> check_in_parts(WholeOp& last, const Bound& bound);
 
 // Whether an op declares that its gradient is deliberately not the derivative (StraightThrough).

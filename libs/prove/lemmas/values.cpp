@@ -10,6 +10,8 @@
 #include <numeric>
 #include <set>
 
+#include "meshwright/inputs.h"
+
 namespace mw::lemmas {
 namespace {
 
@@ -191,21 +193,25 @@ at::Tensor WholeOp::draw_index(const Value& value) {
   const std::vector<std::int64_t> shape = shape_of(value.dims);
   const auto options = at::TensorOptions(at::kLong);
   const bool data = value.source == Value::Source::data;
-  const bool positions = value.name == "positions" || value.name.starts_with("positions of ");
-  if (data && positions && shape.size() == 1) return at::arange(shape[0], options);
+  const DataValue kind = data_value_of(value.name);
+  if (data && kind == DataValue::positions && shape.size() == 1)
+    return at::arange(shape[0], options);
   std::int64_t limit = 0;
-  // The indices of a declared input name rows of another operand.
-  const bool declared = data && value.name != "tokens" && value.name != "labels";
+  // The indices of a declared input name rows of another operand, or of a result.
+  const bool declared = data && kind == DataValue::input;
+  const auto least_of = [&](const Dims& dims) {
+    for (const Dim dim : dims) {
+      if (dim == Dim("batch")) continue;
+      limit = limit == 0 ? graph_.size(dim) : std::min(limit, graph_.size(dim));
+    }
+  };
   if (!declared && graph_.dims().count(vocab) > 0) {
     limit = graph_.size(vocab);
   } else {
     for (const Use& use : op().inputs) {
-      if (graph_.value(use.value).scalar == Scalar::index) continue;
-      for (const Dim dim : use.dims) {
-        const std::int64_t size = graph_.size(dim);
-        if (dim != Dim("batch")) limit = limit == 0 ? size : std::min(limit, size);
-      }
+      if (graph_.value(use.value).scalar != Scalar::index) least_of(use.dims);
     }
+    for (const Dims& dims : op().output_dims) least_of(dims);
   }
   return at::randint(0, std::max<std::int64_t>(limit, 1), shape, generator_, options);
 }

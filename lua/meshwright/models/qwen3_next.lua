@@ -11,11 +11,11 @@ local qwen3_next = { options = decoder.options { layers = 48, hidden = 2048, hea
 decoder.more(qwen3_next.options, {
   { "rotary", "integer", "the first elements of a head, which rotary positions turn", at_least = 2, fallback = 64 },
   { "every", "integer", "one layer of so many has attention, the last of them", at_least = 1, fallback = 4 },
-  { "key_heads", "integer", "heads of keys of the delta rule", range = { 1, 65536 }, fallback = 16 },
-  { "value_heads", "integer", "its heads; a multiple of key_heads", range = { 1, 65536 }, fallback = 32 },
-  { "key_dim", "integer", "width of its keys", at_least = 1, fallback = 128 },
-  { "value_dim", "integer", "width of its heads", at_least = 1, fallback = 128 },
-  { "kernel", "integer", "tokens that its convolution sees", range = { 1, 1024 }, fallback = 4 },
+  { "key_heads", "integer", "heads of the delta rule's queries and keys", range = { 1, 65536 }, fallback = 16 },
+  { "value_heads", "integer", "heads of the delta rule's values; a multiple of key_heads", range = { 1, 65536 }, fallback = 32 },
+  { "key_dim", "integer", "width of a head of the delta rule's queries and keys", at_least = 1, fallback = 128 },
+  { "value_dim", "integer", "width of a head of the delta rule's values", at_least = 1, fallback = 128 },
+  { "kernel", "integer", "tokens that the delta rule's convolution sees", range = { 1, 1024 }, fallback = 4 },
   { "chunk", "integer", "tokens whose products are made at a time", range = { 1, 65536 }, fallback = 64, unit = "tokens" },
   { "experts", "integer", "experts of a layer", range = { 1, 65536 }, fallback = 512 },
   { "top_k", "integer", "experts that a token chooses", range = { 1, 65536 }, fallback = 10 },
@@ -132,7 +132,7 @@ function qwen3_next.graph(m, o)
   return decoder.loss(m, norm(x, o, "norm"):linear { decoder.head(m, o, w), name = "head" })
 end
 
--- The options' names there.
+-- The names that a config.json has for options.
 local names = { key_heads = "linear_num_key_heads", value_heads = "linear_num_value_heads", key_dim = "linear_key_head_dim",
   value_dim = "linear_value_head_dim", kernel = "linear_conv_kernel_dim", experts = "num_experts", top_k = "num_experts_per_tok",
   expert_ffn = "moe_intermediate_size", shared_ffn = "shared_expert_intermediate_size" }

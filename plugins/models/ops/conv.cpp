@@ -14,6 +14,13 @@ namespace {
 
 using namespace kernel;
 
+// x (batch, tokens, ...) with zeros before its tokens.
+at::Tensor padded(const at::Tensor& x, std::int64_t zeros) {
+  std::vector<std::int64_t> pads(2 * static_cast<std::size_t>(x.dim()) - 2, 0);
+  pads[pads.size() - 2] = zeros;  // the last dim stands first
+  return at::constant_pad_nd(x, pads, 0);
+}
+
 // The last tokens of each part of a sequence, which the next part sees: from x (batch, seq,
 // channels...), (batch, parts, tokens, channels...). Zeros stand before those of a shorter part.
 class PartEnds final : public AutogradOp {
@@ -28,16 +35,15 @@ class PartEnds final : public AutogradOp {
     for (const Range& part : tokens_of_parts(dims.at(op.inputs[0].dims[1]), dims.at(out[1]))) {
       const std::int64_t seen = std::min(part.size, count);
       const at::Tensor last = inputs[0].narrow(1, part.offset + part.size - seen, seen);
-      std::vector<std::int64_t> before(2 * static_cast<std::size_t>(last.dim()) - 2, 0);
-      before[before.size() - 2] = count - seen;  // the last dim stands first
-      ends.push_back(at::constant_pad_nd(last, before, 0));
+      ends.push_back(padded(last, count - seen));
     }
     return {at::stack(ends, 1)};
   }
 };
 
-// The last tokens before each part: those of the part before it, or zeros. Needs all parts,
-// which may lie in another order.
+// The tokens that each part sees of the part before it; zeros before the first part. A rank reads
+// the ends of all parts (PartEnds); a strategy may have stored them in another order than that of
+// the sequence.
 class EndsBefore final : public AutogradOp {
  public:
   std::string kind() const override { return "ends_before"; }
@@ -69,30 +75,21 @@ class Conv final : public AutogradOp {
 
   std::optional<Op> in_parts(const Op& op, Dim parts, Graph& graph) const override {
     const Dims& x = op.inputs[0].dims;
-    const Dim taps = op.inputs[1].dims.back(), seen(taps.name() + "_before"),
-              all(parts.name() + "_before");
+    const Dim taps = op.inputs[1].dims.back(), seen(taps.name() + "_before");
     const std::int64_t count = graph.size(taps) - 1;
     // A part must have all tokens that the next part sees.
     if (count == 0 || graph.size(x[1]) / graph.size(parts) < count) return std::nullopt;
     graph.set_dim(seen, count, true, {}, taps.name() + " - 1");
-    graph.set_dim(all, graph.size(parts), true, {}, parts.name() + ", as read by later parts");
-    const auto made = [&](const char* name, OpTypePtr type, const Use& from, Dims whole, Dims to) {
-      Op one = op;
-      one.name += name;
-      one.type = std::move(type);
-      one.inputs = {from};
-      one.output_dims.clear();
-      one.whole = std::move(whole);
-      if (from.dims[1] == x[1]) one.follows.emplace_back(parts, x[1]);
-      return graph.add(std::move(one), {{"", std::move(to)}})[0];
-    };
-    Dims ends{x[0], parts, seen};
-    ends.insert(ends.end(), x.begin() + 2, x.end());
-    Use read{made(".ends", only<PartEnds>(), op.inputs[0], {seen}, ends), ends};
-    read.dims[1] = all;
+    Dims of_part{x[0], parts, seen};
+    of_part.insert(of_part.end(), x.begin() + 2, x.end());
+    Op ends = op_beside(op, ".ends", only<PartEnds>(), {op.inputs[0]}, {seen});
+    ends.follows.emplace_back(parts, x[1]);
+    Use read{graph.add(std::move(ends), {{"", of_part}})[0], of_part};
+    read.dims[1] = all_parts(parts, graph);
+    Op before = op_beside(op, ".before", only<EndsBefore>(), {read}, {read.dims[1], seen});
     Op conv = op;
     conv.type = only_of<Conv>(true);
-    conv.inputs.push_back({made(".before", only<EndsBefore>(), read, {all, seen}, ends), ends});
+    conv.inputs.push_back({graph.add(std::move(before), {{"", of_part}})[0], of_part});
     erase_if(conv.whole, [&](Dim dim) { return dim == x[1]; });
     conv.whole.push_back(seen);
     conv.follows.emplace_back(parts, x[1]);
@@ -106,9 +103,7 @@ class Conv final : public AutogradOp {
     if (!in_parts_) {
       const TokenOrder order(seq, inputs[0]);
       const at::Tensor x = order.sorted(inputs[0]).to(type);
-      std::vector<std::int64_t> zeros(2 * static_cast<std::size_t>(x.dim()) - 2, 0);
-      zeros[zeros.size() - 2] = inputs[1].size(-1) - 1;  // the last dim stands first
-      const at::Tensor y = slid(at::constant_pad_nd(x, zeros, 0), inputs);
+      const at::Tensor y = slid(padded(x, inputs[1].size(-1) - 1), inputs);
       return {order.as_they_lay(y).to(inputs[0].scalar_type())};
     }
     const std::vector<Range> parts = tokens_of_parts(seq, dims.at(op.inputs.back().dims[1]));

@@ -121,7 +121,7 @@ class SwiGlu final : public OpType {
     });
   }
 
-  // On accelerators what ATen's kernels need: a fused kernel needs nothing.
+  // The workspace is that of ATen's kernels on every device; a fused kernel needs none.
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const std::int64_t elements = dims.count(op.inputs[0].dims);
     const bool weighed = op.inputs.size() > 2, half = element < wide_element(element);

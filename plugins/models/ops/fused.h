@@ -64,7 +64,7 @@ class Fused {
   const Expressions& f() const { return f_; }
 
  private:
-  // Which reductions the roots need.
+  // For each row reduction, whether one of the roots reads its result.
   std::vector<bool> needed(const std::vector<int>& roots) const;
   // Drops the operands that are not read, and fills in the types. Returns false if there is a
   // tensor that kernels cannot treat.

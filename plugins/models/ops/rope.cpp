@@ -180,8 +180,8 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
   }
 }
 
-// The part of x that is rotated: the end of its last dim, or the beginning, as wide as the table,
-// with shape (batch, seq, heads, width).
+// The part of x that is rotated, a view (batch, seq, heads, width): of x's last dim the end, or, if
+// `first`, the beginning, as wide as the table. An x (batch, seq, width) has one head.
 at::Tensor turning(const at::Tensor& x, const at::Tensor& table, bool first) {
   const std::int64_t width = table.size(-1);
   const at::Tensor part = part_of(x, -1, first ? 0 : x.size(-1) - width, width);

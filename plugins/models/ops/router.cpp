@@ -78,8 +78,8 @@ class Route final : public OpType {
  private:
   bool limited() const { return options_.group_top < options_.groups; }
 
-  // How many of these tokens are each expert's. Where experts choose, a part of a sequence counts
-  // for its share of it.
+  // How many of this rank's tokens each expert computes. If experts choose, all experts have the
+  // same number: of a sequence's choices, as large a share as this rank has of its tokens.
   at::Tensor loads(const Op& op, const OpCall& call) const {
     const std::int64_t experts = call.dims.at(op.inputs[1].dims[0]).size;
     const at::Tensor& picks = call.outputs[1];

@@ -33,9 +33,9 @@ struct ScanOperands {
 };
 
 // The decays between the tokens of a chunk: `between` (…, i, j), what is left at token i of what
-// token j brought, 0 for a later j; `since`, what is left at i of the state before the chunk. The
-// logarithms of decays have one sign and are added, never subtracted: no digits cancel, and a decay
-// of minus infinity (the state is forgotten) makes no NaN.
+// token j brought, 0 for a later j; `since`, what is left at i of the state before the chunk.
+// Decays are given as logarithms, which have one sign and are added, never subtracted: no digits
+// cancel. A logarithm may be minus infinity (the state is forgotten), and no NaN comes of it.
 struct ScanDecays {
   at::Tensor between, since;
   explicit ScanDecays(const at::Tensor& decay) {
@@ -175,7 +175,8 @@ class PartStates final : public AutogradOp {
 };
 
 // The state before each part, from what all parts do to it (PartStates): (batch, parts, heads,
-// state, width). Needs all parts, which may lie in another order.
+// state, width). A rank reads all parts; a strategy may have stored them in another order than that
+// of the sequence.
 class StatesBefore final : public AutogradOp {
  public:
   explicit StatesBefore(bool delta) : delta_(delta) {}
@@ -245,22 +246,11 @@ class Scan final : public AutogradOp {
 
   std::optional<Op> in_parts(const Op& op, Dim parts, Graph& graph) const override {
     const Dims& v = op.inputs[2].dims;
-    const Dim state = op.inputs[0].dims[3], all(parts.name() + "_before"),
+    const Dim state = op.inputs[0].dims[3], all = all_parts(parts, graph),
               old(state.name() + "_before");
     if (delta_) graph.set_dim(old, graph.size(state), true, {}, state.name());
-    graph.set_dim(all, graph.size(parts), true, {}, parts.name() + ", as read by later parts");
-    const auto divided = [&](const char* name, OpTypePtr type, std::vector<Use> inputs) {
-      Op made = op;
-      made.name += name;
-      made.type = std::move(type);
-      made.inputs = std::move(inputs);
-      made.outputs.clear();
-      made.output_dims.clear();
-      return made;
-    };
-    Op states =
-        divided(".states", only_of<PartStates>(options_), {op.inputs.begin() + 1, op.inputs.end()});
-    states.whole = {state, v[3]};
+    Op states = op_beside(op, ".states", only_of<PartStates>(options_),
+                          {op.inputs.begin() + 1, op.inputs.end()}, {state, v[3]});
     states.follows.emplace_back(parts, v[1]);
     const Dims of_part{v[0], parts, v[2], state, v[3]};
     Dims change{v[0], parts, v[2]};
@@ -275,9 +265,8 @@ class Scan final : public AutogradOp {
       dims[1] = all;
       return Use{value, std::move(dims)};
     };
-    Op before = divided(".before", only_of<StatesBefore>(delta_),
-                        {of_all(made[0], of_part), of_all(made[1], change)});
-    before.whole = {all, state, v[3]};
+    Op before = op_beside(op, ".before", only_of<StatesBefore>(delta_),
+                          {of_all(made[0], of_part), of_all(made[1], change)}, {all, state, v[3]});
     if (delta_) before.whole.push_back(old);
     before.follows.clear();
     const int begin = graph.add(std::move(before), {{"", of_part}})[0];

@@ -9,9 +9,9 @@
 namespace mw {
 
 // inputs: x (batch, seq, channels...), weight (channels..., 1, kernel) [, bias (channels...)] ->
-// as x: a convolution of each channel along seq, in which a token sees itself and the kernel - 1
-// tokens before it. Needs seq, the 1 and the kernel whole, or computes it in parts of seq
-// (OpType::in_parts). Weights may lack the 1.
+// (batch, seq, channels...): a convolution of each channel along seq, in which a token sees itself
+// and the kernel - 1 tokens before it. Weights may lack the 1. A rank needs the 1 and the kernel
+// whole, and seq whole unless the op is computed in parts of it (OpType::in_parts).
 OpTypePtr conv();
 
 // `chunk`: tokens whose products are made at a time. `delta`: the state forgets what it knows of a

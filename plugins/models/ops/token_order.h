@@ -1,14 +1,16 @@
-// Sorts tokens by their places in the sequence, and undoes that, for ops that go through a
-// sequence from its first token to its last. A strategy may have given the tokens another order.
-// And finds the parts of a sequence, for ops that are computed in parts (OpType::in_parts).
+// What ops need that go through a sequence from its first token to its last, where a strategy may
+// have given the tokens another order: TokenOrder sorts them by their places in the sequence, and
+// the functions below help ops that are computed in parts of the sequence (OpType::in_parts).
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernel.h"
+#include "meshwright/graph.h"
 
 namespace mw::kernel {
 
@@ -31,6 +33,27 @@ class TokenOrder {
  private:
   at::Tensor places_, sorts_;
 };
+
+// The parts of a sequence as an op reads them that needs all of them on each rank: another dim of
+// the same size.
+inline Dim all_parts(Dim parts, Graph& graph) {
+  const Dim all(parts.name() + "_before");
+  graph.set_dim(all, graph.size(parts), true, {}, parts.name() + ", as read by later parts");
+  return all;
+}
+
+// An op for what the parts of `op` need of each other, to be added to the graph before `op`.
+inline Op op_beside(const Op& op, const char* name, OpTypePtr type, std::vector<Use> inputs,
+                    Dims whole) {
+  Op other = op;
+  other.name += name;
+  other.type = std::move(type);
+  other.inputs = std::move(inputs);
+  other.outputs.clear();
+  other.output_dims.clear();
+  other.whole = std::move(whole);
+  return other;
+}
 
 // Where a rank's parts lie among its tokens. Each part is one run of the sequence.
 inline std::vector<Range> tokens_of_parts(const LocalDim& seq, const LocalDim& parts) {
