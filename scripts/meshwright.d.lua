@@ -643,6 +643,13 @@ function mw.search(experiment) end
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
+---@class meshwright.op.pool
+---@field name? string of the op and its parameters
+---@field to string the dim of the groups
+---@field [1]? string the same as to
+---@field of? string the dim whose neighbours are pooled (default "seq")
+---@field by? "mean"|"max" what a group gives (default "mean")
+
 ---@class meshwright.op.positions_of
 ---@field name? string of the op and its parameters
 ---@field dim string a dim of the model
@@ -698,6 +705,11 @@ function mw.search(experiment) end
 ---@field name? string of the op and its parameters
 ---@field chunk? integer tokens whose products are made at a time (default 64) (1 .. 65536)
 ---@field delta? boolean the gated delta rule, by a rate of each head, a fifth value: the state forgets what it knows of a key before it learns the key's value (default false)
+
+---@class meshwright.op.scatter
+---@field name? string of the op and its parameters
+---@field to string the dim whose places the indices name
+---@field [1]? string the same as to
 
 ---@class meshwright.op.shift
 ---@field name? string of the op and its parameters
@@ -789,6 +801,7 @@ function mw.search(experiment) end
 ---@field max fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.max|string): meshwright.Value, meshwright.Value? x -> x without some dims: the largest over them
 ---@field mean fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mean|string): meshwright.Value, meshwright.Value? x -> x without some dims: the mean over them
 ---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
+---@field pool fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.pool|string): meshwright.Value, meshwright.Value? x (…, of, …) -> (…, to, …): the mean or the largest of each group of neighbours
 ---@field positions_of fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.positions_of|string): meshwright.Value, meshwright.Value? -> (dim): the numbers of a dim's elements, from 0, for lookup and distance
 ---@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
 ---@field reshape fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.reshape|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…): its elements in the same order, as dims of other sizes
@@ -797,6 +810,7 @@ function mw.search(experiment) end
 ---@field route fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.route|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> rows (experts, batch, seq, hidden), places, weights: each token's rows by the experts that it chooses; of the dim experts
 ---@field rsqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rsqrt|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 over its square root
 ---@field scan fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.scan|string): meshwright.Value, meshwright.Value? q, k (batch, seq, groups, state), v (batch, seq, heads, width), decay (batch, seq, heads), the logarithm -> (batch, seq, heads, width): a linear recurrence, h = exp(decay) h + k v^T, y = q h
+---@field scatter fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.scatter|string): meshwright.Value, meshwright.Value? rows (batch, from…, …), indices (batch, from…) -> (batch, to, …): each row at the place that its index names
 ---@field shift fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.shift|string): meshwright.Value, meshwright.Value? labels (batch, seq) -> those of tokens further on; a loss leaves out the last tokens, which have none
 ---@field sigmoid fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sigmoid|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 / (1 + exp(-x))
 ---@field silu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.silu|string): meshwright.Value, meshwright.Value? x -> the same dims: x * sigmoid(x)
@@ -1045,11 +1059,11 @@ function mw.qwen3(options) end
 ---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 ---@field rotary? integer the first elements of a head, which rotary positions turn (default 64) (2 .. 2147483647)
 ---@field every? integer one layer of so many has attention, the last of them (default 4) (1 .. 2147483647)
----@field key_heads? integer heads of keys of the delta rule (default 16) (1 .. 65536)
----@field value_heads? integer its heads; a multiple of key_heads (default 32) (1 .. 65536)
----@field key_dim? integer width of its keys (default 128) (1 .. 2147483647)
----@field value_dim? integer width of its heads (default 128) (1 .. 2147483647)
----@field kernel? integer tokens that its convolution sees (default 4) (1 .. 1024)
+---@field key_heads? integer heads of the delta rule's queries and keys (default 16) (1 .. 65536)
+---@field value_heads? integer heads of the delta rule's values; a multiple of key_heads (default 32) (1 .. 65536)
+---@field key_dim? integer width of a head of the delta rule's queries and keys (default 128) (1 .. 2147483647)
+---@field value_dim? integer width of a head of the delta rule's values (default 128) (1 .. 2147483647)
+---@field kernel? integer tokens that the delta rule's convolution sees (default 4) (1 .. 1024)
 ---@field chunk? integer tokens whose products are made at a time (default 64) (1 .. 65536)
 ---@field experts? integer experts of a layer (default 512) (1 .. 65536)
 ---@field top_k? integer experts that a token chooses (default 10) (1 .. 65536)
@@ -1598,8 +1612,8 @@ function mw.weave(options) end
 function mw.zip(...) end
 
 ---Options of x:rope, for rotary angles of longer sequences than a model was trained on at first.
----@param of table { type = "yarn" | "llama3" | "linear", theta = 10000, width = 64, factor = 8, … }: the other keys are those
----of config.json's rope_scaling
+---@param of table { type = "yarn" | "llama3" | "linear", theta = 10000, width = 64, factor = 8, … }: the keys of
+---rope_scaling in a config.json, and `width`, the elements of a head that turn
 ---@return table options
 function mw.rope_angles(of) end
 

@@ -78,19 +78,11 @@ HfName hf_of(const Values& values, const Builder& b, const char* option = "hf") 
   return hf;
 }
 
-// The size of a dim that an op names.
-std::int64_t size_of(const Builder& b, const std::string& name, Dim dim) {
-  if (b.graph.dims().count(dim) > 0) return b.graph.size(dim);
-  throw Error(Stage::options, "model.dims", "",
-              fmt::format("{}: the model has no dim {}", name, dim.name()),
-              fmt::format("give dims {} = …", dim.name()));
-}
-
 // Turns the last `width` elements of x's last dim (invalid: all), or the `first`, by rotary
 // positions. The model has one table for all ops with these arguments.
 int with_rope(Builder& b, const std::string& name, int x, const RopeAngles& angles, Dim width,
               bool first) {
-  if (width.valid()) size_of(b, name, width);
+  if (width.valid()) b.size_of(name, width);
   if (!width.valid()) width = b.dims(x).back();
   const std::string key =
       fmt::format("rope {} {} {} {} {}", angles.theta, width.name(), static_cast<int>(angles.pairs),
@@ -495,13 +487,6 @@ class WeightOp final : public BlockOp {
   std::vector<std::string> inputs() const override { return {}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>&) const override {
-    for (Dim dim : dims_) {
-      if (dim != Dim("batch") && dim != Dim("seq") && dim != Dim("keys")) continue;
-      throw Error(Stage::options, "model.dims", "dims",
-                  fmt::format("{}: a weight of the dim {} would be of another size in another run",
-                              name, dim.name()),
-                  "weights have the model's dims: hidden, ffn, …");
-    }
     const std::string& init = values_.text("init");
     const Init::Kind kind = init == "ones"    ? Init::Kind::ones
                             : init == "zeros" ? Init::Kind::zeros
@@ -530,6 +515,45 @@ class GatherOp final : public BlockOp {
                           const std::vector<int>& inputs) const override {
     return {b.gather(name, inputs[0], inputs[1])};
   }
+};
+
+class ScatterOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().text("to", "the dim whose places the indices name").positional("to");
+  }
+  explicit ScatterOp(const Values& values) : to_(values.text("to")) {}
+  std::vector<std::string> inputs() const override { return {"rows", "indices"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.scatter(name, inputs[0], inputs[1], to_)};
+  }
+
+ private:
+  const Dim to_;
+};
+
+class PoolOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .text("to", "the dim of the groups")
+        .positional("to")
+        .text("of", "the dim whose neighbours are pooled")
+        .fallback("seq")
+        .choice("by", {"mean", "max"}, "what a group gives")
+        .fallback("mean");
+  }
+  explicit PoolOp(const Values& values)
+      : to_(values.text("to")), of_(values.text("of")), max_(values.text("by") == "max") {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.pool(name, inputs[0], to_, of_, max_)};
+  }
+
+ private:
+  const Dim to_, of_;
+  const bool max_;
 };
 
 class ContractOp final : public BlockOp {
@@ -692,7 +716,7 @@ class RouteOp final : public BlockOp {
     constexpr std::string_view router = ".router";
     std::string prefix = name;
     if (prefix.ends_with(router)) prefix.resize(prefix.size() - router.size());
-    const std::int64_t experts = size_of(b, name, "experts");
+    const std::int64_t experts = b.size_of(name, "experts");
     check_in_lua("route", {values_.json(), experts}, name);
     b.expert_dims(experts, options_);
     const auto routed = b.route(prefix, inputs[0], options_, names);
@@ -740,11 +764,14 @@ class ExpertLinearOp final : public BlockOp {
     HfName hf = hf_of(values_, b);
     hf.apart = hf.name.find("{}") != std::string::npos;
     hf.part_dim = hf.apart ? 0 : 1;
-    size_of(b, name, to_);
+    b.size_of(name, to_);
     std::optional<HfName> bias;
     if (values_.flag("bias")) bias = bias_beside(hf);
-    if (bias && values_.has("hf_bias"))
-      bias = hf_of(values_, b, "hf_bias"), bias->part_dim = hf.part_dim, bias->transposed = false;
+    if (bias && values_.has("hf_bias")) {
+      bias = hf_of(values_, b, "hf_bias");
+      bias->part_dim = hf.part_dim;
+      bias->transposed = false;
+    }
     if (bias) bias->apart = bias->name.find("{}") != std::string::npos;
     return {b.expert_linear(name, inputs[0], to_, std::move(hf), bias,
                             inputs.size() > 1 ? inputs[1] : -1)};
@@ -810,6 +837,11 @@ MESHWRIGHT_BUILT_IN(
     op<LookupOp>("lookup", "indices (…), weight (rows, width) -> (…, width): the rows they name"),
     op<GatherOp>("gather",
                  "x (batch, from, …), indices (batch, to…) -> (batch, to…, …): the rows they name"),
+    op<ScatterOp>("scatter",
+                  "rows (batch, from…, …), indices (batch, from…) -> (batch, to, …): each row at "
+                  "the place that its index names"),
+    op<PoolOp>("pool",
+               "x (…, of, …) -> (…, to, …): the mean or the largest of each group of neighbours"),
     op<ContractOp>("contract",
                    "x (…, from…), weight (to…, from…) -> (…, to…): the product of two values"),
     op<ShiftOp>("shift",

@@ -37,6 +37,16 @@ void refuse_run(const std::string& name, Dim along) {
       [&] { return along.name() + " is as long as an experiment's sequence"; }, "take another dim");
 }
 
+// Refuses a dim that x lacks.
+void require_dim(const std::string& name, const char* x, const Dims& dims, Dim dim) {
+  if (contains(dims, dim)) return;
+  std::vector<std::string> names;
+  for (const Dim one : dims) names.push_back(one.name());
+  throw Error(Stage::options, "model.dims", "",
+              fmt::format("{}: {} {} has no dim {}", name, x, text_of(dims), quote(dim.name())),
+              did_you_mean(dim.name(), names));
+}
+
 // The dims of `all` that `other` has (or lacks), in their order.
 Dims shared(const Dims& all, const Dims& other, bool has) {
   Dims some;
@@ -128,6 +138,16 @@ std::string Builder::name(const std::string& local) const {
   return layer < 0 || layer >= graph.layers ? local : fmt::format("layers.{}.{}", layer, local);
 }
 
+std::int64_t Builder::size_of(const std::string& name, Dim dim) const {
+  if (graph.dims().count(dim) > 0) return graph.size(dim);
+  std::vector<std::string> names;
+  for (const auto& [one, info] : graph.dims()) names.push_back(one.name());
+  const std::string near = did_you_mean(dim.name(), names);
+  throw Error(Stage::options, "model.dims", "",
+              fmt::format("{}: the model has no dim {}", name, quote(dim.name())),
+              near.empty() ? "give it a size in dims" : near);
+}
+
 Op Builder::op(const std::string& name, std::shared_ptr<const OpType> type, std::vector<Use> inputs,
                Dims whole) const {
   Op op;
@@ -158,9 +178,9 @@ std::vector<int> Builder::append(Op op, const std::vector<Graph::Output>& output
 // Rows of experts are no tensor of their dims: those of all experts lie one after the other.
 void Builder::check_rows(const Op& op) const {
   static const std::set<std::string> computes_rows{
-      "map", "swiglu", "gelu", "add", "combine", "expert_linear", "expert_bias", "dispatch"};
+      "swiglu", "gelu", "add", "combine", "expert_linear", "expert_bias", "dispatch"};
   const Dims& sparse = graph.sparse.dims;
-  if (sparse.empty() || (computes_rows.count(op.kind()) > 0 && op.kind() != "map")) return;
+  if (sparse.empty() || computes_rows.count(op.kind()) > 0) return;
   const bool any = std::any_of(op.inputs.begin(), op.inputs.end(),
                                [&](const Use& use) { return graph.sparse.has(use.dims); });
   if (!any) return;
@@ -193,9 +213,7 @@ Use Builder::real(int value, const std::string& name) const {
 
 int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf) {
   for (Dim dim : dims) {
-    require(graph.dims().count(dim) > 0, name, [&] {
-      return fmt::format("{}: the model has no dim {}", text_of(dims), quote(dim.name()));
-    });
+    size_of(name, dim);
     const bool of_run = dim == Dim("batch") || dim == Dim("seq") || dim == Dim("keys");
     require(
         !of_run, name,
@@ -245,6 +263,47 @@ int Builder::gather(const std::string& name, int x, int indices) {
   Use all = real(x, name);
   all.linear = true;
   return append(op(name, mw::gather(), {all, use(indices)}, {from[1]}), {{"", out}})[0];
+}
+
+int Builder::scatter(const std::string& name, int rows, int indices, Dim to) {
+  require(graph.value(indices).scalar == Scalar::index, name,
+          [&] { return fmt::format("{} are numbers, not indices", graph.value(indices).name); });
+  size_of(name, to);
+  const Dims &all = dims(rows), &from = dims(indices);
+  require(from.size() >= 2 && from[0] == Dim("batch") && all.size() >= from.size() &&
+              std::equal(from.begin(), from.end(), all.begin()),
+          name, [&] {
+            return fmt::format(
+                "rows {} and indices {} are not (batch, from, …, …) and "
+                "(batch, from, …)",
+                text_of(all), text_of(from));
+          });
+  check_below(name, indices, to);
+  Dims out{from[0], to}, whole(from.begin() + 1, from.end());
+  out.insert(out.end(), all.begin() + static_cast<std::ptrdiff_t>(from.size()), all.end());
+  if (!contains(whole, to)) whole.push_back(to);
+  Use added = real(rows, name);
+  added.linear = true;
+  return append(op(name, mw::scatter(), {added, use(indices)}, whole), {{"", out}})[0];
+}
+
+int Builder::pool(const std::string& name, int x, Dim to, Dim of, bool max) {
+  refuse_batch(name, of);
+  const std::int64_t groups = size_of(name, to);
+  Dims out = dims(x);
+  require_dim(name, "x", out, of);
+  const bool is_run = of != Dim("seq") || graph.size(of) > 1;  // else built to look at, not to run
+  require(
+      !is_run || graph.size(of) % groups == 0, name,
+      [&] {
+        return fmt::format("{} = {} elements cannot be {} groups of one size: {} = {}", of.name(),
+                           graph.size(of), groups, to.name(), groups);
+      },
+      "a number of groups that divides the number of elements");
+  std::replace(out.begin(), out.end(), of, to);
+  Use all = real(x, name);
+  all.linear = !max;
+  return append(op(name, mw::pool(max), {all}, {of, to}), {{"", out}})[0];
 }
 
 int Builder::lookup(const std::string& name, int indices, int weight) {
@@ -434,10 +493,10 @@ int Builder::positions_of(Dim dim) {
   if (dim == Dim("seq")) return positions;
   const auto known = positions_.find(dim);
   if (known != positions_.end()) return known->second;
-  require(graph.dims().count(dim) > 0 && dim != Dim("batch"), "positions_of",
-          [&] { return fmt::format("the model has no dim {}", quote(dim.name())); });
+  refuse_batch("positions_of", dim);
+  const std::int64_t size = size_of("positions_of", dim);
   const int value = graph.add_data("positions of " + dim.name(), {dim}, Scalar::index);
-  below_[value] = graph.size(dim);
+  below_[value] = size;
   return positions_[dim] = value;
 }
 
@@ -457,16 +516,14 @@ int Builder::distance(const std::string& name, int of_positions, const DistanceB
 
 int Builder::softmax(const std::string& name, int x, Dim over) {
   refuse_batch(name, over);
-  require(contains(dims(x), over), name,
-          [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(over.name())); });
+  require_dim(name, "x", dims(x), over);
   return append(op(name, mw::softmax(over), {real(x, name)}, {over}), {{"", dims(x)}})[0];
 }
 
 int Builder::largest(const std::string& name, int x, const Dims& over) {
   for (Dim dim : over) {
     refuse_batch(name, dim);
-    require(contains(dims(x), dim), name,
-            [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(dim.name())); });
+    require_dim(name, "x", dims(x), dim);
   }
   return append(op(name, mw::largest(), {real(x, name)}, over),
                 {{"", shared(dims(x), over, false)}})[0];
@@ -483,14 +540,8 @@ std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Di
   Dims one = dims(x), two = one;
   const Dim whole = of.valid() ? of : one.back();
   refuse_run(name, whole);
-  require(contains(one, whole), name,
-          [&] { return fmt::format("x {} has no dim {}", text_of(one), quote(whole.name())); });
-  for (Dim part : {first, second}) {
-    require(
-        graph.dims().count(part) > 0, name,
-        [&] { return fmt::format("the model has no dim {}", quote(part.name())); },
-        "give it a size in dims");
-  }
+  require_dim(name, "x", one, whole);
+  for (Dim part : {first, second}) size_of(name, part);
   require(graph.size(first) + graph.size(second) == graph.size(whole), name, [&] {
     return fmt::format("{} = {} and {} = {} are not {} = {} together", first.name(),
                        graph.size(first), second.name(), graph.size(second), whole.name(),
@@ -595,8 +646,7 @@ int Builder::sum(const std::string& name, int x, const Dims& over) {
     refuse_batch(name, dim);
     require(std::count(over.begin(), over.end(), dim) == 1, name,
             [&] { return fmt::format("{} is given twice", dim.name()); });
-    require(contains(dims(x), dim), name,
-            [&] { return fmt::format("x {} has no dim {}", text_of(dims(x)), quote(dim.name())); });
+    require_dim(name, "x", dims(x), dim);
   }
   Use all = real(x, name);
   all.linear = true;
@@ -629,18 +679,14 @@ int Builder::concat(const std::string& name, int a, int b, Dim into, const Dims&
   const auto along = [&](int value, std::size_t i) {
     const Dims& all = dims(value);
     const Dim dim = !of.empty() ? of.at(i) : all.empty() ? Dim() : all.back();
-    require(dim.valid() && contains(all, dim), name, [&] {
-      return fmt::format("{} {} has no dim {}", i == 0 ? "a" : "b", text_of(all),
-                         dim.valid() ? quote(dim.name()) : "to go along");
-    });
+    require(dim.valid(), name,
+            [&] { return fmt::format("{} has no dim to go along", i == 0 ? "a" : "b"); });
+    require_dim(name, i == 0 ? "a" : "b", all, dim);
     refuse_run(name, dim);
     return dim;
   };
   const Dim first = along(a, 0), second = along(b, 1);
-  require(
-      graph.dims().count(into) > 0, name,
-      [&] { return fmt::format("the model has no dim {}", quote(into.name())); },
-      "give it a size in dims");
+  size_of(name, into);
   Dims out = dims(a), fewer = dims(b);
   std::replace(out.begin(), out.end(), first, into);
   std::replace(fewer.begin(), fewer.end(), second, into);

@@ -88,6 +88,30 @@ local model = mw.model { name = "places", dims = { hidden = 32, heads = 4, vocab
         calls = "".join(f"mw.verify(experiment(model, {mix}))\n" for mix in mixes)
         self.assertEqual(len(self.verify_all(script + calls)), len(mixes))
 
+    def test_rows_are_scattered_and_pooled_by_their_places(self):
+        """Also where tokens lie out of their order."""
+        script = SCRIPT + """
+local function model(by)
+  return mw.model { name = "pool_" .. by, dims = { hidden = 32, heads = 4, vocab = 64, found = 6, groups = 4, two = 2 },
+    inputs = { places = { "batch", "found", below = 16 }, marks = { "batch", "found", "hidden" }, far = { "batch", "seq", below = "two" } },
+    graph = function(m)
+      local w = m:weight { "embedding", "vocab", "hidden" }
+      local x = m.tokens:lookup(w) + (m.marks * m:weight { "scale", "hidden" }):scatter(m.places, "seq")
+      for _ in m:layers(2) do
+        x = x + x:rms_norm():attention()
+        local seen = x:rms_norm():pool { "groups", by = by }
+        x = x + (seen * seen):sum "groups" + x:scatter(m.far, "two"):sum "two"
+      end
+      return x:rms_norm():linear { w }:cross_entropy(m.labels)
+    end }
+end
+"""
+        mixes = [*MIXES, '{ sp { 2, form = "ring" } }', '{ sp { 2, form = "ring" }, tp(2) }']
+        calls = "".join(f"mw.verify(experiment(model '{by}', {mix}))\n" for mix in mixes for by in ("mean", "max"))
+        self.assertEqual(len(self.verify_all(script + calls)), 2 * len(mixes))
+        calls = "".join(f"mw.prove(experiment(model '{by}', {mixes[-1]}))\n" for by in ("mean", "max"))
+        self.assertEqual([proof["verdict"] for proof in self.all("prove", self.write(script + calls))], ["proved"] * 2)
+
     def test_rows_of_experts_are_computed_by_few_ops(self):
         model = ("mw.model { dims = { hidden = 16, vocab = 32, experts = 3, expert_ffn = 8 }, layers = 1, "
                  "block = function(x) local rows, places, weights = x:rms_norm():route { 1, name = 'r.router' } "
@@ -125,6 +149,12 @@ local model = mw.model { name = "places", dims = { hidden = 32, heads = 4, vocab
             (plan % "q:attend(k, v):reshape { { 'ffn', 'head_dim' }, from = { 'batch', 'seq', 'heads', 'head_dim' } }", 2, "model.dims model.graph"),
             (plan % "q:attend(k, v:softmax 'hiden')", 2, "model.dims model.graph"),
             (plan % "q:attend(k, v) + v:max 'hidden'", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v):pool 'ffm'", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v):pool { 'ffn', of = 'batch' }", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v):pool 'ffn'", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v) + q:scatter(m.positions, 'seq')", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v) + q:scatter(m.labels, 'ffn')", 2, "model.dims model.graph"),
+            (plan % "q:attend(k, v) + q:scatter(v, 'ffn')", 2, "model.dims model.graph"),
         ]
         self.all_refused(SCRIPT, *cases)
 

@@ -95,7 +95,7 @@ TEST_CASE("The builder refuses operands whose dims do not fit, and names that ar
         "model.dims: up: from (batch, seq, hidden) to (hidden): hidden is in both, and a dim is "
         "either contracted or made");
   CHECK(refused([](Builder& b, int x) { b.linear_to("up", x, {"wide"}); }) ==
-        "model.dims: up.weight: (wide, hidden): the model has no dim \"wide\"");
+        "model.dims: up.weight: the model has no dim \"wide\"");
   CHECK(refused([](Builder& b, int x) {
           b.attention("see", x, x, x);
         }).starts_with("model.dims: see: q (batch, seq, hidden), k"));

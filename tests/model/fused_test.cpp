@@ -70,8 +70,8 @@ void check(const Fused& fused, const std::vector<int>& roots, at::IntArrayRef sh
   }
 }
 
-// That the op runs fused kernels, which give what the reference gives in fp64, and in other
-// types what the op gives without them.
+// Checks that the op runs fused kernels, and that their results are those of the reference in
+// fp64, and in other types those of the op without fused kernels.
 void check_fused(const OpCase& c, const Reference& reference) {
   const int before = fused_runs();
   {
@@ -86,7 +86,8 @@ void check_fused(const OpCase& c, const Reference& reference) {
     Tensors seeds;
     for (const at::Tensor& output : forward(typed).outputs) seeds.push_back(at::randn_like(output));
     Tensors held;
-    for (const at::Tensor& input : typed.inputs) held.push_back(at::randn_like(input));
+    for (const at::Tensor& input : typed.inputs)
+      held.push_back(input.is_floating_point() ? at::randn_like(input) : at::Tensor());
     for (const Into into : {Into::fresh, Into::added}) {
       const auto made = run(typed, seeds, into, held);
       const PlatformScope scope(on_cpu());
@@ -341,4 +342,46 @@ TEST_CASE("a softmax over the last dim is fused", "[fused]") {
            {{"batch", 2}, {"seq", 3}, {"keys", keys}});
   c.real(0);
   check_fused(c, [](const Tensors& in) { return Tensors{at::softmax(in[0], -1)}; });
+}
+
+TEST_CASE("the sums of a cross-entropy and its gradient are fused, of any part of a vocab",
+          "[fused]") {
+  const auto [offset, size] =
+      GENERATE(table<std::int64_t, std::int64_t>({{0, 264}, {0, 128}, {128, 128}, {256, 8}}));
+  const Dims rows{"batch", "seq"}, wide{"batch", "seq", "vocab"};
+  OpCase c(ce_stats(), {wide, rows, rows}, {{"stat", "batch", "seq"}},
+           {{"batch", 2}, {"seq", 5}, {"vocab", 264}, {"stat", 2}});
+  c.cut("vocab", offset, size, 264);
+  c.real(0);
+  c.inputs[1] = std::get<0>(c.inputs[0].max(-1));
+  c.no_grad(1);
+  c.index(2, 264);
+  const std::int64_t first = offset, held = size;
+  check_fused(c, [=](const Tensors& in) {
+    const at::Tensor shifted = in[0] - in[1].unsqueeze(-1);
+    const at::Tensor full = at::constant_pad_nd(shifted, {first, 264 - first - held});
+    return Tensors{
+        at::stack({shifted.exp().sum(-1), full.gather(2, in[2].unsqueeze(-1)).squeeze(-1)})};
+  });
+}
+
+// Near the end of a training a label's probability is near 1, and its gradient p - 1 small.
+TEST_CASE("the gradient of a sure label is as exact as its type", "[fused]") {
+  const Dims rows{"batch", "seq"}, wide{"batch", "seq", "vocab"};
+  OpCase c(ce_stats(), {wide, rows, rows}, {{"stat", "batch", "seq"}},
+           {{"batch", 1}, {"seq", 1}, {"vocab", 64}, {"stat", 2}});
+  c.real(0);
+  c.inputs[0].zero_();
+  c.inputs[0][0][0][7] = 12;
+  c.inputs[1] = at::full({1, 1}, 12, at::kDouble);
+  c.no_grad(1);
+  c.inputs[2] = at::full({1, 1}, 7, at::kLong);
+  const OpCase half = in_type(c, at::kBFloat16);
+  const PlatformScope scope(on_cpu());
+  const at::Tensor sum = forward(half).outputs[0][0];
+  const Tensors seeds{at::stack({1 / sum, at::full_like(sum, -1)})};
+  const at::Tensor made = run(half, seeds, Into::fresh).inputs[0];
+  if (only_written()) return;
+  const double exact = 1 / (1 + 63 * std::exp(-12.0)) - 1;
+  CHECK(made[0][0][7].item<double>() == Approx(exact).epsilon(0.02));
 }

@@ -87,6 +87,34 @@ TEST_CASE("rows by their numbers", "[kernels]") {
   check_memory(c, at::kBFloat16);
 }
 
+TEST_CASE("rows to their places, those of one place added", "[kernels]") {
+  OpCase c(scatter(), {{"batch", "from", "of", "hidden"}, {"batch", "from", "of"}},
+           {{"batch", "to", "hidden"}},
+           {{"batch", 3}, {"from", 5}, {"of", 2}, {"to", 7}, {"hidden", 4}});
+  c.real(0);
+  c.index(1, 7);
+  check_op(c, [](const Tensors& in) {
+    return Tensors{
+        at::zeros({3, 7, 4}, in[0].options())
+            .scatter_add(1, in[1].view({3, 10, 1}).expand({-1, -1, 4}), in[0].reshape({3, 10, 4}))};
+  });
+  check_memory(c, at::kFloat);
+  check_memory(c, at::kBFloat16);
+}
+
+TEST_CASE("the mean and the largest of neighbours", "[kernels]") {
+  const bool max = GENERATE(false, true);
+  OpCase c(pool(max), {{"batch", "of", "hidden"}}, {{"batch", "to", "hidden"}},
+           {{"batch", 3}, {"of", 12}, {"to", 4}, {"hidden", 5}});
+  c.real(0);
+  check_op(c, [&](const Tensors& in) {
+    const at::Tensor groups = in[0].view({3, 4, 3, 5});
+    return Tensors{max ? groups.amax(2) : groups.mean(2)};
+  });
+  check_memory(c, at::kFloat);
+  check_memory(c, at::kBFloat16);
+}
+
 TEST_CASE("a softmax over any dim, and the largest over dims", "[kernels]") {
   const std::map<std::string, std::int64_t> sizes{
       {"batch", 3}, {"seq", 5}, {"rows", 4}, {"hidden", 6}};

@@ -3,6 +3,7 @@
 // gradient.
 #include <limits>
 
+#include "fused.h"
 #include "kernel.h"
 #include "meshwright/ops.h"
 #include "on_threads.h"
@@ -40,6 +41,9 @@ class CeMax final : public OpType {
   }
 };
 
+// Where no kernel treats rows in one pass: bytes of rows that an accelerator treats at a time.
+constexpr std::int64_t accelerator_bytes = 64 << 20;
+
 class CeStats final : public OpType {
  public:
   std::string kind() const override { return "ce_stats"; }
@@ -67,6 +71,7 @@ class CeStats final : public OpType {
       stats.zero_();
       return;
     }
+    if (fused_forward(logits, max, labels, vocab, stats)) return;
     if (looped(logits, max, stats)) {
       in_its_type(logits, [&]<class T>(T) {
         rows_on_threads(count, vocab.size, [&](std::int64_t begin, std::int64_t end) {
@@ -77,7 +82,7 @@ class CeStats final : public OpType {
       });
       return;
     }
-    const std::int64_t step = chunk_rows(logits, count, vocab.size * logits.element_size());
+    const std::int64_t step = rows_at_once(logits, count, vocab);
     const at::Tensor buffer = at::empty({std::min(step, count), vocab.size}, options(logits));
     for (std::int64_t r = 0; r < count; r += step) {
       const std::int64_t n = std::min(step, count - r);
@@ -108,6 +113,7 @@ class CeStats final : public OpType {
     const at::Tensor dstats = call.grad_outputs[0].reshape({2, -1, 1});
     const at::Tensor dsum = dstats[0], dpicked = dstats[1];
     const std::int64_t count = max.size(0);
+    if (fused_backward(logits, max, labels, vocab, dstats, {dlogits, to.add})) return;
     if (looped(logits, dlogits, max, dstats)) {
       in_its_type(logits, [&]<class T>(T) {
         rows_on_threads(count, vocab.size, [&](std::int64_t begin, std::int64_t end) {
@@ -120,7 +126,7 @@ class CeStats final : public OpType {
       });
       return;
     }
-    const std::int64_t step = chunk_rows(logits, count, vocab.size * logits.element_size());
+    const std::int64_t step = rows_at_once(logits, count, vocab);
     const bool apart = to.add || is_half(logits);
     at::Tensor buffer;
     if (apart) buffer = at::empty({std::min(step, count), vocab.size}, options(logits));
@@ -163,7 +169,11 @@ class CeStats final : public OpType {
     };
     // On a CPU only half types need memory: all others have loops.
     cost.workspace = element < 4 ? of(chunk_rows(count, vocab.size * element), sum) : 0;
-    cost.accelerator_workspace = of(count, 0);
+    // Beside a kernel of one pass, the labels' elements are made apart: two numbers of each, and if
+    // the vocab is cut, what held_of() makes.
+    const std::int64_t one_pass = count * (2 * sum + (cut ? 8 + 2 + sum : 0));
+    cost.accelerator_workspace =
+        std::max(of(accelerator_rows(count, vocab.size * sum), 0), one_pass);
     return cost;
   }
 
@@ -195,6 +205,62 @@ class CeStats final : public OpType {
       const std::int64_t at = label[r] - vocab.offset;
       if (at >= 0 && at < vocab.size) dlogits[r * vocab.size + at] += dpicked[r];
     }
+  }
+
+  // Kernels of one pass, of the logits, the maximum and the gradient of the sum.
+  struct Kernels {
+    explicit Kernels(Expressions f = {})
+        : sum(f.parse("d")),
+          dlogits(f.parse("exp(a - b) * c")),
+          power(f.parse("exp(a - b)")),
+          fused(std::move(f), 3, {{RowReduction::Kind::sum, power}}) {}
+    int sum, dlogits, power;
+    Fused fused;
+  };
+  static const Kernels& kernels() {
+    static const Kernels all;
+    return all;
+  }
+
+  static bool fused_forward(const at::Tensor& logits, const at::Tensor& max,
+                            const at::Tensor& labels, const LocalDim& vocab,
+                            const at::Tensor& stats) {
+    if (!Fused::serves(logits) ||
+        !kernels().fused.run({kernels().sum}, {{stats[0].unsqueeze(1)}}, {logits, max}))
+      return false;
+    const LocalLabels held = held_of(labels, vocab);
+    at::Tensor picked = logits.gather(1, held.index).to(stats.scalar_type()).sub_(max);
+    if (held.factor.defined()) picked.mul_(held.factor);
+    stats[1].copy_(picked.squeeze(1));
+    return true;
+  }
+
+  // A label's element is made apart: rounded to a half type, the two terms of its gradient would
+  // leave little of their difference. It is read first, as the gradient may lie on the logits.
+  static bool fused_backward(const at::Tensor& logits, const at::Tensor& max,
+                             const at::Tensor& labels, const LocalDim& vocab,
+                             const at::Tensor& dstats, const Target& to) {
+    if (!Fused::serves(logits)) return false;
+    const LocalLabels held = held_of(labels, vocab);
+    at::Tensor dpicked = dstats[1];
+    if (held.factor.defined()) dpicked = dpicked.mul(held.factor);
+    at::Tensor made = logits.gather(1, held.index).to(dstats.scalar_type()).sub_(max).exp_();
+    made.mul_(dstats[0]).add_(dpicked);
+    if (to.add) made.add_(to.tensor.gather(1, held.index));
+    if (!kernels().fused.run({kernels().dlogits}, {to}, {logits, max, dstats[0]})) return false;
+    to.tensor.scatter_(1, held.index, made.to(to.tensor.scalar_type()));
+    return true;
+  }
+
+  static std::int64_t accelerator_rows(std::int64_t count, std::int64_t row_bytes) {
+    return std::clamp<std::int64_t>(accelerator_bytes / row_bytes, 1,
+                                    std::max<std::int64_t>(count, 1));
+  }
+  // How many of `count` rows are treated at a time.
+  static std::int64_t rows_at_once(const at::Tensor& logits, std::int64_t count,
+                                   const LocalDim& vocab) {
+    if (logits.is_cpu()) return chunk_rows(count, vocab.size * logits.element_size());
+    return accelerator_rows(count, vocab.size * at::elementSize(wide(logits)));
   }
 
   static LocalLabels held_of(const at::Tensor& labels, const LocalDim& vocab) {

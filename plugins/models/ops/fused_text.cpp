@@ -120,8 +120,8 @@ class Writer {
   static Expressions::Code code(bool max) {
     return max ? Expressions::Code::maximum : Expressions::Code::add;
   }
-  // What changes no result; the least finite number in place of minus infinity, whose
-  // exponentials are the same.
+  // The value with which a reduction begins, and which changes no result: 0 for a sum, and for a
+  // maximum the least finite number. It serves as minus infinity does: both have the exponential 0.
   const char* least(bool max) const {
     if (!max) return "real(0)";
     return wide_ ? "real(-1.7976931348623157e308)" : "real(-3.4028234e38f)";
@@ -175,7 +175,7 @@ class Writer {
 
   // Where each tensor's element of this index lies, over the dims up to `last`.
   void offsets(const char* index, int last) {
-    line("Index rest = {};", index);
+    if (last >= 0) line("Index rest = {};", index);
     for (int d = last; d >= 0; --d) {
       if (d == 0) line("const Index x0 = rest;");
       if (d > 0) line("const Index x{0} = rest % (Index)in.size[{0}];", d);

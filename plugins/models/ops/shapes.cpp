@@ -172,6 +172,14 @@ class As final : public OpType {
   const std::vector<std::int64_t> order_;
 };
 
+// Indices (batch, …) of places along a dim as (batch, number, width), the same along width. The
+// rows of a permuted seq lie in another order than their places.
+at::Tensor rows_at(const LocalDim& dim, const at::Tensor& places, std::int64_t width) {
+  at::Tensor indices = places.flatten(1);
+  if (!dim.runs.empty()) indices = places_of(dim, indices).argsort().index({indices});
+  return indices.unsqueeze(-1).expand({-1, -1, width});
+}
+
 class Gather final : public OpType {
  public:
   std::string kind() const override { return "gather"; }
@@ -205,13 +213,48 @@ class Gather final : public OpType {
   }
 
  private:
-  // The indices (batch, to…) as (batch, to, width), the same along width. Indices name places, and
-  // the rows of a permuted seq lie otherwise.
   static at::Tensor index_of(const Op& op, const OpCall& call, std::int64_t width) {
-    const LocalDim& from = call.dims.at(op.inputs[0].dims[1]);
-    at::Tensor indices = call.inputs[1].flatten(1);
-    if (!from.runs.empty()) indices = places_of(from, indices).argsort().index({indices});
-    return indices.unsqueeze(-1).expand({-1, -1, width});
+    return rows_at(call.dims.at(op.inputs[0].dims[1]), call.inputs[1], width);
+  }
+};
+
+// Rows with the same index are added.
+class Scatter final : public OpType {
+ public:
+  std::string kind() const override { return "scatter"; }
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits = traits_without_reads(op);
+    traits.backward_reads_input = {false, true};
+    traits.gradients_apart = true;
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const at::Tensor rows = call.inputs[0].reshape({call.inputs[0].size(0), -1, width(op, call)});
+    const at::Tensor made = at::zeros(call.dims.shape(op.output_dims[0]), rows.options());
+    made.view({rows.size(0), -1, rows.size(2)}).scatter_add_(1, index_of(op, call), rows);
+    set_outputs(call, {made});
+  }
+  void backward(const Op& op, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    const at::Tensor& given = call.grad_outputs[0];
+    const at::Tensor rows = given.reshape({given.size(0), -1, width(op, call)});
+    deliver(call, 0, rows.gather(1, index_of(op, call)).view(call.dims.shape(op.inputs[0].dims)));
+  }
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    Cost cost =
+        cost_of_passes(2 * dims.count(op.inputs[0].dims) + dims.count(op.output_dims[0]), element);
+    cost.workspace.reset();
+    return cost;
+  }
+
+ private:
+  static std::int64_t width(const Op& op, const OpCall& call) {
+    const Dims& out = op.output_dims[0];
+    return call.dims.count(Dims(out.begin() + 2, out.end()));
+  }
+  static at::Tensor index_of(const Op& op, const OpCall& call) {
+    return rows_at(call.dims.at(op.output_dims[0][1]), call.inputs[1], width(op, call));
   }
 };
 
@@ -219,6 +262,9 @@ class Gather final : public OpType {
 
 OpTypePtr gather() {
   return only<Gather>();
+}
+OpTypePtr scatter() {
+  return only<Scatter>();
 }
 OpTypePtr sum() {
   return only<Sum>();

@@ -58,8 +58,9 @@ struct ExpertOptions {
   double aux_weight = 0.01, bias_rate = 0.001, z_weight = 0;
   // Whether logits have a bias that is trained like any other.
   bool logit_bias = false;
-  // Whether each expert chooses the tokens of a sequence with the highest affinities to it, as many
-  // as its `capacity`, rather than tokens choosing experts. A token has `top` experts on average.
+  // Whether experts choose tokens, rather than tokens choosing experts. Each expert takes those
+  // tokens of a sequence whose affinities to it are highest, as many as its `capacity`. A token
+  // then has `top` experts on average.
   bool experts_choose = false;
   // Experts for which the router has a weight of a token.
   std::int64_t choices(std::int64_t experts) const { return experts_choose ? experts : top; }
@@ -101,6 +102,8 @@ class Builder {
 
   const Dims& dims(int value) const { return graph.value(value).dims; }
   bool has_op(const std::string& name) const { return names_.count(name) > 0; }
+  // The size of a dim that the op `name` names, which the model must have.
+  std::int64_t size_of(const std::string& name, Dim dim) const;
   // A full name: "layers.3.q" in layer 3, "q" outside of the layers.
   std::string name(const std::string& local) const;
 
@@ -123,6 +126,12 @@ class Builder {
   int input(const std::string& name, const Dims& of, std::int64_t below = 0);
   // The rows of x (batch, from, …) that indices (batch, to…) name: (batch, to…, …).
   int gather(const std::string& name, int x, int indices);
+  // Each of the rows (batch, from…, …) at the place that its index (batch, from…) names: (batch,
+  // to, …). Rows with the same index are added; where there is none are zeros.
+  int scatter(const std::string& name, int rows, int indices, Dim to);
+  // The mean, or the largest, of each group of neighbours along `of`, whose size is a multiple of
+  // that of `to`: x with the dim `to` in the place of `of`.
+  int pool(const std::string& name, int x, Dim to, Dim of, bool max);
   // The rows of `weight` (rows, width) that indices (…) name: (…, width).
   int lookup(const std::string& name, int indices, int weight);
   // Contracts the dims that x and `weight` share, which must be the last dims of both, in one
@@ -149,8 +158,8 @@ class Builder {
   // seq, kv_heads, width) -> (batch, seq, heads, width). Another dim may stand in place of seq.
   // If k and v lie along another dim than q, the attention must not be causal. `unfused`:
   // backward reads the softmax of scores, which is then a tensor. Attention with a soft cap, a
-  // bias or sinks, or that is not causal, is unfused in any case. `more`: the bias and the sinks
-  // that `limits` say.
+  // bias or sinks, or that is not causal, is unfused in any case. `more`: the value of the bias and
+  // that of the sinks, each if `limits` asks for it.
   int attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits = {},
                 bool unfused = false, const std::vector<int>& more = {});
   // The numbers of a dim's elements, as `positions` are those of seq: (dim).

@@ -123,6 +123,12 @@ OpTypePtr concat(Dim into);
 // inputs: x (batch, from, …; linear), indices (batch, to…) -> (batch, to…, …): the rows of x that
 // the indices name. Needs from whole.
 OpTypePtr gather();
+// inputs: rows (batch, from…, …; linear), indices (batch, from…) -> (batch, to, …): each row added
+// at the place along `to` that its index names, zeros elsewhere. Needs from and to whole.
+OpTypePtr scatter();
+// inputs: x (…, of, …) -> (…, to, …): of each group of of / to neighbours the mean (linear), or the
+// largest. Needs of and to whole.
+OpTypePtr pool(bool max);
 // inputs: x (linear) -> its elements; dim i of the output is dim order[i] of x. A dim that has
 // another name there is to be whole in both.
 OpTypePtr permuted(const std::vector<std::int64_t>& order);
