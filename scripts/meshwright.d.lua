@@ -672,7 +672,7 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.rope
 ---@field name? string of the op and its parameters
----@field theta? number base of the angles (default 10000) (>= 1)
+---@field theta? number base of the angles; left out: 10000 (>= 1)
 ---@field pairs? "halves"|"neighbours" which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1 (default "halves")
 ---@field width? string a dim as large as the last part of x's last dim that turns; left out: all
 ---@field first? boolean the first part of x's last dim turns, not the last (default false)

@@ -53,6 +53,19 @@ std::pair<int, int> part_of_fused(const Json& given) {
               "hf_part = { 2, 3 }: the second of three");
 }
 
+// Refuses what says how a checkpoint has a weight, if nothing says that it has it.
+void check_hf(const Values& values) {
+  if (values.has("hf_part")) part_of_fused(values.at("hf_part"));
+  if (values.has("hf")) return;
+  for (const char* key : {"hf_part", "hf_interleaved", "hf_transposed"}) {
+    if (!values.has(key) || (values.at(key).is_boolean() && !values.flag(key))) continue;
+    throw Error(
+        Stage::options, "option.value", key,
+        fmt::format("{} says how a checkpoint has the weight, whose name there is not given", key),
+        "hf = \"the weight's name in the checkpoint\"");
+  }
+}
+
 // The weight's name in a checkpoint that the option `hf` gives, whose "{}" is the layer's number;
 // empty: the parameter's own name.
 HfName hf_of(const Values& values, const Builder& b, const char* option = "hf") {
@@ -160,7 +173,7 @@ class LinearOp final : public BlockOp {
   }
   explicit LinearOp(const Values& values)
       : values_(values), to_(dims_of(values, "to")), from_(dims_of(values, "from")) {
-    if (values.has("hf_part")) part_of_fused(values.at("hf_part"));
+    check_hf(values);
   }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
@@ -177,8 +190,8 @@ class RopeOp final : public BlockOp {
  public:
   static Options options() {
     return Options()
-        .number("theta", "base of the angles")
-        .fallback(10000.0)
+        .number("theta", "base of the angles; left out: 10000")
+        .optional()
         .at_least(1)
         .choice("pairs", {"halves", "neighbours"},
                 "which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1")
@@ -198,7 +211,11 @@ class RopeOp final : public BlockOp {
   explicit RopeOp(const Values& values)
       : width_(values.has("width") ? Dim(values.text("width")) : Dim()),
         first_(values.flag("first")) {
-    angles_.theta = values.number("theta");
+    if (values.has("theta") && values.has("angles")) {
+      throw Error(Stage::options, "option.value", "theta",
+                  "theta makes the angles, which angles gives", "one of the two");
+    }
+    if (values.has("theta")) angles_.theta = values.number("theta");
     angles_.scale = values.number("scale");
     if (values.text("pairs") != "halves") angles_.pairs = RopePairs::neighbours;
     if (!values.has("angles")) return;
@@ -750,7 +767,7 @@ class ExpertLinearOp final : public BlockOp {
         .fallback(false);
   }
   explicit ExpertLinearOp(const Values& values) : values_(values), to_(values.text("to")) {
-    if (values.has("hf_part")) part_of_fused(values.at("hf_part"));
+    check_hf(values);
     if (values.flag("bias") || !values.flag("weighed")) return;
     throw Error(Stage::options, "option.needs", "weighed",
                 "weighed is for the bias of each expert, and there is none", "bias = true");

@@ -231,6 +231,18 @@ mw.train { model = model, data = mw.synthetic {}, sequence = 8, batch = 2, expor
                 self.assertEqual({error["code"] for error in errors}, {"weights.names"}, done.stderr)
                 self.assertIn(words, errors[0]["message"])
 
+    def test_options_that_need_another_one(self):
+        for text, key in (('x:linear { "hidden", hf_part = { 1, 2 } }', "hf_part"), ('x:linear { "hidden", hf_interleaved = true }', "hf_interleaved"),
+                          ('x:linear { "hidden", hf_transposed = true }', "hf_transposed"),
+                          ('x:linear { { "heads", "head_dim" } }:rope { theta = 10, angles = { 1, 1 } }', "theta")):
+            with self.subTest(text):
+                self.write('local mw = require "meshwright"\nlocal model = mw.model { dims = { hidden = 16, heads = 4, vocab = 32 }, layers = 1,\n'
+                           f"  block = function(x) local y = {text} return x end }}\nmw.plan {{ model = model, data = mw.synthetic {{}}, "
+                           "sequence = 8, batch = 2, optimizer = mw.sgd { lr = 1 }, steps = 1 }")
+                error = self.lines(self.call("plan", "script.lua", "--json"))[0]
+                self.assertEqual((error["code"], error["line"]), ("option.value", 3), error)
+                self.assertIn(key, error["message"])
+
     def test_angles_of_longer_sequences(self):
         """Types and keys of rope_scaling are checked, written, and compared with those of a config.json."""
         scaling = '{ type = "yarn", factor = 4, original_max_position_embeddings = 8 }'
