@@ -73,6 +73,9 @@ std::string Measurements::add(const StepReport& report, const CoreUse& use,
   log_.write(report, row, loads_);
   events_.write(report, row);
   std::string news = look_for_divergence(report);
+  if (report.labels == 0)
+    news = fmt::format("step {}: no label counts, so that there is no loss and no update",
+                       report.step);
   if (held_out) {
     add_held_out(report.step, *held_out);
     news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
@@ -84,6 +87,16 @@ std::string Measurements::add(const StepReport& report, const CoreUse& use,
     said_lost_ = true;
   }
   return news;
+}
+
+std::vector<std::int64_t> Measurements::steps_without_labels() const {
+  std::vector<std::int64_t> steps;
+  for (const std::int64_t step : skipped_) {
+    const auto at = static_cast<std::size_t>(step);
+    if (at < losses_.size() && std::isnan(losses_[at]) && std::isfinite(norms_[at]))
+      steps.push_back(step);
+  }
+  return steps;
 }
 
 StepRow Measurements::row_of(const StepReport& report, const CoreUse& use) const {
@@ -121,7 +134,7 @@ Parting Measurements::parting() const {
 // A step whose update was left out because its gradients overflowed does not count. If NaN ends the
 // run, whatever ends it reports more.
 std::string Measurements::look_for_divergence(const StepReport& report) {
-  if (experiment_.stops_on_nan) return "";
+  if (experiment_.stops_on_nan || report.labels == 0) return "";
   const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
   if ((report.update_left_out && loss) || (loss && norm) == diverged_.empty()) return "";
   if (loss && norm) {
@@ -352,6 +365,8 @@ Json Measurements::result(RunStatus status) const {
     result["loss_scale"] = loss_scale_;
     result["skipped_steps"] = skipped_;
   }
+  if (const std::vector<std::int64_t> none = steps_without_labels(); !none.empty())
+    result["steps_without_labels"] = none;
   add_checkpoints(result);
   if (!loads_.empty()) {
     result["experts"] = loads_.to_json();

@@ -99,6 +99,8 @@ class Measurements {
   std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()); }
   std::int64_t peak_bytes() const;  // peak bytes of the rank with the most
   const std::vector<std::int64_t>& skipped_steps() const { return skipped_; }
+  // Those of them in which no label counted.
+  std::vector<std::int64_t> steps_without_labels() const;
 
  private:
   double bubble_of(const StepReport& report) const;

@@ -11,6 +11,7 @@ void OwnMetrics::step(RankRun& /*rank*/, StepEnd& end) {
     end.metrics.emplace_back("loss_scale", end.report->loss_scale);
     end.metrics.emplace_back("skipped", end.report->update_left_out ? 1 : 0);
   }
+  if (masks_) end.metrics.emplace_back("labels", static_cast<double>(end.report->labels));
   if (end.held_out) end.metrics.emplace_back("held_out_loss", end.held_out->loss);
 }
 

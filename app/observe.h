@@ -13,12 +13,13 @@ class Measurements;
 class OwnMetrics : public RunObserver {
  public:
   // `scales`: the run has a loss scale.
-  explicit OwnMetrics(bool scales) : scales_(scales) {}
+  OwnMetrics(bool scales, bool masks) : scales_(scales), masks_(masks) {}
   void step(RankRun& rank, StepEnd& end) override;
   std::string name() const override { return "log"; }
 
  private:
-  const bool scales_;
+  const bool scales_;  // there is a loss scale
+  const bool masks_;   // not all labels count
 };
 
 // Hands the metrics of all observers before it to the recorder, after the step's report.

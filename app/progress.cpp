@@ -70,9 +70,9 @@ std::string format_count(double value) {
 
 std::string format_progress(const ProgressLine& line, bool color, std::size_t columns) {
   const std::string steps = std::to_string(line.steps);
-  std::vector<Item> items{
-      {"step ", fmt::format("{:>{}}", line.done, steps.size()), "/" + steps},
-      {"loss ", fmt::format("{:.4f}", line.loss), "", !std::isfinite(line.loss)}};
+  std::vector<Item> items{{"step ", fmt::format("{:>{}}", line.done, steps.size()), "/" + steps},
+                          {"loss ", line.has_loss ? fmt::format("{:.4f}", line.loss) : "none", "",
+                           line.has_loss && !std::isfinite(line.loss)}};
   if (line.tokens_per_second != 0)
     items.push_back({"", format_count(line.tokens_per_second), " tokens/s"});
   if (line.peak_bytes > 0)
@@ -114,7 +114,8 @@ void Progress::step(const ProgressStep& report, double now) {
   const double wait = style_.rewrite ? style_.rewrite_after : style_.interval;
   last_ = {report.step + 1,   steps_,
            report.loss,       static_cast<double>(report.tokens) / seconds_per_step_,
-           report.peak_bytes, static_cast<double>(steps_ - report.step - 1) * seconds_per_step_};
+           report.peak_bytes, static_cast<double>(steps_ - report.step - 1) * seconds_per_step_,
+           report.has_loss};
   if (seen_ > 1 && !last && now - shown_at_ < wait) return;
   shown_at_ = now;
   show(last_);

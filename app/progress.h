@@ -14,6 +14,7 @@ struct ProgressStep {
   double seconds = 0;           // seconds that the step took
   std::int64_t tokens = 0;      // tokens of the step, over all ranks; 0: not known
   std::int64_t peak_bytes = 0;  // peak of the rank that uses most; 0: not known
+  bool has_loss = true;         // some label of the step counts
 };
 
 struct ProgressLine {
@@ -22,6 +23,7 @@ struct ProgressLine {
   double tokens_per_second = 0;  // 0: not known
   std::int64_t peak_bytes = 0;
   double seconds_left = 0;
+  bool has_loss = true;  // some label of the step counts
 };
 
 // "8 s", "1:05", "2:03:00", "3 d 4 h"; "?" if not finite or negative.

@@ -103,10 +103,21 @@ std::string train_text(const RunSetup& setup, const RunOutputs& outputs,
                                  plural(setup.plan->ranks(), "rank"), name_of(status),
                                  losses.size(), plural(setup.steps, "step"));
   if (!measured.reason().empty()) text += fmt::format("  {}\n", measured.reason());
-  if (!losses.empty())
-    text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
+  const std::vector<std::int64_t> without = measured.steps_without_labels();
+  const auto has_loss = [&](std::size_t step) {
+    return !std::binary_search(without.begin(), without.end(), static_cast<std::int64_t>(step));
+  };
+  std::size_t first = 0, last = losses.size();
+  while (first < last && !has_loss(first)) ++first;
+  while (last > first && !has_loss(last - 1)) --last;
+  if (first < last)
+    text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses[first], losses[last - 1]);
   if (measured.ran()) {
-    if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size());
+    const auto none = static_cast<std::int64_t>(without.size());
+    if (none > 0)
+      text += fmt::format("  {} left out, as no label of {} counts\n\n", plural(none, "step"),
+                          none == 1 ? "it" : "them");
+    if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size()) - none;
         skipped > 0)
       text += fmt::format("  {} left out, as gradients overflowed\n\n", plural(skipped, "step"));
     text += comparison(measured, predicted);
@@ -512,9 +523,9 @@ class TrainVerb {
     const double added = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     measured_->took("log, in its own thread", added - began);
     for (const auto& progress : shown_) {
-      progress->step(
-          {report.step, report.loss, report.seconds, report.tokens, measured_->peak_bytes()},
-          seconds_now());
+      progress->step({report.step, report.loss, report.seconds, report.tokens,
+                      measured_->peak_bytes(), report.labels > 0},
+                     seconds_now());
       if (!news.empty()) progress->note(news);
       for (const auto& each : written) progress->note(each.text);
     }
@@ -533,7 +544,7 @@ class TrainVerb {
         [this](const StepReport& report, const CoreUse& use,
                const std::optional<HeldOut>& held_out) { show(report, use, held_out); },
         core_use_of(experiment_.processes), [this] { measured_->flush_if_due(); });
-    OwnMetrics own_metrics(experiment_.loss_scale != nullptr);
+    OwnMetrics own_metrics(experiment_.loss_scale != nullptr, experiment_.data->masks_labels());
     RecordMetrics metrics(*recorder_, *measured_);
     const Observers observers(experiment_, experiment_, checkpoints(), experiment_.exporter.get());
     const SettledFirst before_observers_go(*recorder_);  // accounts of steps read `observers.alone`

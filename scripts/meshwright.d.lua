@@ -536,6 +536,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.cross_entropy
 ---@field name? string of the op and its parameters
 ---@field weight? number factor of the loss (default 1)
+---@field over? integer mean of the labels that count of each so many sequences, and then of these means; left out: of all sequences of a step (1 .. 2147483647)
 
 ---@class meshwright.op.distance
 ---@field name? string of the op and its parameters
@@ -1086,6 +1087,7 @@ function mw.qwen3_next(options) end
 ---@field [1]? any the same as path
 ---@field dtype? "auto"|"u8"|"i8"|"u16"|"i16"|"u32"|"i32"|"u64"|"i64" of a token in files without a header; auto, for names that end in .bin: 16, 32 or 64 bits, as the bytes and the model's vocab leave no doubt of (default "auto")
 ---@field certain? boolean the type that dtype names is right, although the bytes look like ids that are wider
+---@field mask? any which tokens count as labels: files as path names them, of one byte for each token, 0 or 1, or a .csv of ranges of tokens that do not count (begin,end)
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
 ---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
@@ -1098,6 +1100,7 @@ function mw.shards(options) end
 ---@class meshwright.synthetic
 ---@field seed? integer which chain; the run's seed if left out (-9223372036854775808 .. 9223372036854775807)
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
+---@field masked? number the share of labels that count nothing, on average: the first ones of each sample, as those of a prompt (default 0) (0 .. 1)
 ---@field order? "shuffled"|"sequential" accepted for all data; an endless stream has one order (default "shuffled")
 
 ---Endless tokens of a random Markov chain over the model's vocab: learnable down to a loss of 1.213 nats.
@@ -1106,7 +1109,7 @@ function mw.shards(options) end
 function mw.synthetic(options) end
 
 ---@class meshwright.tensors
----@field path string a safetensors file, whose tensors have a row for each sample: tokens (rows, sequence) and labels, or tokens (rows, sequence + 1), whose labels are the next tokens; and the inputs that a model declares, under their names
+---@field path string a safetensors file, whose tensors have a row for each sample: tokens (rows, sequence) and labels, or tokens (rows, sequence + 1), whose labels are the next tokens; and the inputs that a model declares, under their names. Labels of -1 and of -100 count nothing
 ---@field [1]? string the same as path
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: rows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")

@@ -170,7 +170,8 @@ CheckpointIndex CheckpointIndex::read(const std::string& text) try {
   if (json.contains("loss_scale")) {
     const SortedIndex& scale = json["loss_scale"];
     index.scaled = true;
-    index.loss_scaler = {scale.at("scale").get<double>(), scale.at("overflowed").get<bool>(), true,
+    const auto factor = scale.at("scale").get<double>();
+    index.loss_scaler = {factor, scale.at("overflowed").get<bool>(), factor > 0,
                          whole_in(scale.at("good")), whole_in(scale.at("left_out"))};
   }
   for (const SortedIndex& file : json.at("files"))

@@ -328,8 +328,10 @@ CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   index.ranks = run_.plan->ranks();
   index.chosen = chosen_of(*run_.plan);
   index.settings = setup_.settings;
-  index.scaled = executor.scaler().active();
-  index.loss_scaler = executor.scaler().state();
+  const LossScaler& scaler = executor.scaler();
+  index.scaled = scaler.active() || scaler.left_out() > 0;
+  index.loss_scaler = scaler.state();
+  if (!scaler.active()) index.loss_scaler.scale = 0;
   return index;
 }
 

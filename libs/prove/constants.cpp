@@ -64,6 +64,7 @@ void check_constants(const Program& program, Proof& proof) {
                       " declares no constants, so that the scale of that loss is taken for "
                       "granted");
     for (const StepConstant& constant : constants) {
+      if (constant.name == "none") continue;
       const std::optional<double> needed = step.of(constant.name);
       if (!needed) {
         note(proof,

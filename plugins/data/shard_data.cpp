@@ -24,6 +24,7 @@
 #include "meshwright/error.h"
 #include "meshwright/plugin.h"
 #include "sample_order.h"
+#include "token_mask.h"
 
 namespace mw {
 
@@ -431,6 +432,7 @@ class ShardSource final : public TokenSource {
   // the model's vocab: each id is checked against it
   std::int64_t vocab() const override { return vocab_; }
   std::int64_t tokens() const override { return order_.tokens(); }
+  bool masks_labels() const override { return mask_.any(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
   std::string content() const override;
@@ -438,8 +440,10 @@ class ShardSource final : public TokenSource {
 
  private:
   void check_first_ids(Problems& problems) const;
+  void read_mask(const Values& values, const DataContext& context, Problems& problems);
 
   std::vector<TokenFile> files_;
+  TokenMask mask_;
   // place of each file's first token; then the number of all tokens
   std::vector<std::int64_t> starts_ = {0};
   SampleOrder order_;
@@ -553,6 +557,38 @@ std::vector<std::string> patterns_of(const Json& given, Problems& problems) {
   return patterns;
 }
 
+// The files that an option names by patterns.
+std::vector<fs::path> files_of(const Json& given, const char* option, const DataContext& context,
+                               Problems& problems) {
+  std::vector<fs::path> files;
+  Problems own;
+  for (const std::string& pattern : patterns_of(given, own)) {
+    std::vector<fs::path> found;
+    try {
+      found = find(pattern, context);
+    } catch (const Error& error) {
+      for (const Problem& p : error.problems()) own.add(p);
+      continue;
+    }
+    std::error_code error;
+    if (found.empty() && may_read(pattern) && fs::is_directory(pattern, error)) {
+      own.add(Stage::options, "file.missing", "path",
+              fmt::format("\"{}\" is a folder, and files of tokens are named", pattern),
+              fmt::format("write \"{}\"", (fs::path(pattern) / "*.bin").string()));
+    } else if (found.empty()) {
+      own.add(Stage::options, "file.missing", "path",
+              fmt::format("no file matches \"{}\"", pattern),
+              "paths are looked for here, beside the script and in the folder above it");
+    }
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  for (Problem problem : own.list()) {
+    problem.key = option;
+    problems.add(std::move(problem));
+  }
+  return files;
+}
+
 std::string wrong_id(const TokenFile& file, std::int64_t i, std::int64_t vocab) {
   return fmt::format("{}: token {} is {}, and the model's ids are 0 to {}", file.path().string(), i,
                      file.at(i), vocab - 1);
@@ -576,6 +612,10 @@ Options ShardSource::options() {
       .boolean(
           "certain",
           "the type that dtype names is right, although the bytes look like ids that are wider")
+      .optional()
+      .any("mask",
+           "which tokens count as labels: files as path names them, of one byte for each token, 0 "
+           "or 1, or a .csv of ranges of tokens that do not count (begin,end)")
       .optional();
   SampleOrder::add_options(options);
   return options;
@@ -591,36 +631,15 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
                  "dtype = \"u16\", or leave certain out");
   }
   EachFileOnce once;
-  for (const std::string& pattern : patterns_of(values.at("path"), problems)) {
-    std::vector<fs::path> found;
+  for (const fs::path& path : files_of(values.at("path"), "path", context, problems)) {
     try {
-      found = find(pattern, context);
+      files_.emplace_back(path, said, vocab_);
+      once.take(files_.back().path(), problems);
+      starts_.push_back(starts_.back() + files_.back().tokens());
     } catch (const Error& error) {
-      for (const Problem& p : error.problems()) problems.add(p);
-      continue;
-    }
-    if (found.empty()) {
-      std::error_code error;
-      if (may_read(pattern) && fs::is_directory(pattern, error)) {
-        problems.add(Stage::options, "file.missing", "path",
-                     fmt::format("\"{}\" is a folder, and files of tokens are named", pattern),
-                     fmt::format("write \"{}\"", (fs::path(pattern) / "*.bin").string()));
-        continue;
-      }
-      problems.add(Stage::options, "file.missing", "path",
-                   fmt::format("no file matches \"{}\"", pattern),
-                   "paths are looked for here, beside the script and in the folder above it");
-    }
-    for (const fs::path& path : found) {
-      try {
-        files_.emplace_back(path, said, vocab_);
-        once.take(files_.back().path(), problems);
-        starts_.push_back(starts_.back() + files_.back().tokens());
-      } catch (const Error& error) {
-        for (Problem p : error.problems()) {
-          if (p.key != "dtype") p.key = "path";
-          problems.add(std::move(p));
-        }
+      for (Problem p : error.problems()) {
+        if (p.key != "dtype") p.key = "path";
+        problems.add(std::move(p));
       }
     }
   }
@@ -630,8 +649,23 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
         files_.size() == 1 ? files_[0].path().string() : fmt::format("{} files", files_.size()),
         problems);
     check_first_ids(problems);
+    read_mask(values, context, problems);
   }
   problems.throw_if_any();
+}
+
+void ShardSource::read_mask(const Values& values, const DataContext& context, Problems& problems) {
+  if (!values.has("mask")) return;
+  const std::vector<fs::path> files = files_of(values.at("mask"), "mask", context, problems);
+  if (files.empty()) return;
+  try {
+    mask_ = TokenMask(files, starts_.back(), problems);
+  } catch (const Error& error) {
+    for (Problem p : error.problems()) {
+      p.key = "mask";
+      problems.add(std::move(p));
+    }
+  }
 }
 
 void ShardSource::check_first_ids(Problems& problems) const {
@@ -675,7 +709,7 @@ void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* in
                     "give the model a larger vocab, or tokenise for this one");
       }
       if (done < sequence) inputs[done] = id;
-      if (done > 0) labels[done - 1] = id;
+      if (done > 0) labels[done - 1] = !mask_.any() || mask_.counts(at) ? id : -1;
     }
     file.check();
   }
@@ -685,6 +719,7 @@ std::string ShardSource::content() const {
   const std::int64_t share = most_digested / static_cast<std::int64_t>(files_.size());
   std::string text;
   for (const TokenFile& file : files_) text += fmt::format("{:016x}", file.digest(share));
+  for (const MappedFile& file : mask_.files()) text += fmt::format("{:016x}", file.digest(share));
   return text;
 }
 
@@ -694,6 +729,7 @@ std::vector<SourceFile> ShardSource::files() const {
     files.push_back({file.path()});
     if (!file.index().empty()) files.push_back({file.index(), /*implied=*/true});
   }
+  for (const MappedFile& file : mask_.files()) files.push_back({file.path(), /*implied=*/true});
   return files;
 }
 

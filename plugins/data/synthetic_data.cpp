@@ -1,4 +1,5 @@
 // `mw.synthetic`: endless tokens that are made from a seed, cost no file and can be learned.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -26,6 +27,7 @@ class SyntheticSource final : public TokenSource, public InputSource {
   SyntheticSource(const Values& values, const DataContext& context);
   std::int64_t vocab() const override { return vocab_; }
   std::int64_t tokens() const override { return 0; }
+  bool masks_labels() const override { return masked_ > 0; }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
   // Inputs are noise: reals are normal, indices are uniform.
@@ -39,6 +41,7 @@ class SyntheticSource final : public TokenSource, public InputSource {
 
   std::int64_t vocab_;
   std::uint64_t seed_;
+  double masked_ = 0;  // the share of labels that count nothing
 };
 
 std::int64_t elements_of(const DataInput& input) {
@@ -62,6 +65,10 @@ void SyntheticSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t
     const auto branch = static_cast<std::uint64_t>(std::countr_zero(bits | 8));
     token = mix64(seed_ + token * 4 + branch) % vocab;
   }
+  // From none to twice the share, at most all of them.
+  const double part = 2 * masked_ * static_cast<double>(mix64(stream ^ seed_) >> 11) / 0x1p53;
+  const auto prompt = static_cast<std::int64_t>(part * static_cast<double>(sequence + 1));
+  std::fill_n(labels, std::min(prompt, sequence), -1);
 }
 
 std::uint64_t SyntheticSource::stream_of(const DataInput& input, std::int64_t k) const {
@@ -101,13 +108,20 @@ Options SyntheticSource::options() {
       .optional()
       .at_least(1)
       .unit("tokens")
+      .number("masked",
+              "the share of labels that count nothing, on average: the first ones of each sample, "
+              "as those of a prompt")
+      .range(0, 1)
+      .fallback(0.0)
       .choice("order", {"shuffled", "sequential"},
               "accepted for all data; an endless stream has one order")
       .fallback("shuffled");
 }
 
 SyntheticSource::SyntheticSource(const Values& values, const DataContext& context)
-    : SyntheticSource(context.vocab, values.has("seed") ? values.integer("seed") : context.seed) {}
+    : SyntheticSource(context.vocab, values.has("seed") ? values.integer("seed") : context.seed) {
+  masked_ = values.number("masked");
+}
 
 }  // namespace
 

@@ -37,6 +37,7 @@ class TensorSource final : public TokenSource, public InputSource {
 
   std::int64_t vocab() const override { return vocab_; }
   std::int64_t tokens() const override { return tokens_.defined() ? rows_ * sequence_ : 0; }
+  bool masks_labels() const override { return masks_; }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
   std::string content() const override;
@@ -66,6 +67,7 @@ class TensorSource final : public TokenSource, public InputSource {
   const std::int64_t sequence_;
   std::int64_t rows_ = 0, vocab_ = 1;
   at::Tensor tokens_, labels_;  // undefined: the file has none
+  bool masks_ = false;          // some labels count nothing
 };
 
 Options TensorSource::options() {
@@ -73,7 +75,8 @@ Options TensorSource::options() {
       .text("path",
             "a safetensors file, whose tensors have a row for each sample: tokens (rows, sequence) "
             "and labels, or tokens (rows, sequence + 1), whose labels are the next tokens; and the "
-            "inputs that a model declares, under their names")
+            "inputs that a model declares, under their names. Labels of -1 and of -100 count "
+            "nothing")
       .positional("path")
       .integer("sequence", "tokens of one sample")
       .optional()
@@ -151,12 +154,19 @@ void TensorSource::read_ids(const at::Tensor& tensor, const char* name, Problems
   }
   const auto [least, most] =
       are_indices(tensor) ? range_of(tensor) : std::pair<std::int64_t, std::int64_t>{-1, 0};
-  if (least < 0) {
+  const bool masks =
+      least < 0 && &tensor == &labels_ && are_indices(tensor) &&
+      tensor.lt(0).logical_and(tensor.ne(-1)).logical_and(tensor.ne(-100)).any().item<bool>() ==
+          false;
+  masks_ = masks_ || masks;
+  if (least < 0 && !masks) {
     problems.add(Stage::options, "data.shape", "path",
                  fmt::format("{}: {} are {}", file_.path().string(), name,
                              are_indices(tensor) ? fmt::format("down to {}", least)
                                                  : file_.entries().at(name).dtype),
-                 "ids are whole numbers from 0 on");
+                 &tensor == &labels_ ? "ids are whole numbers from 0 on; labels of -1 and of -100 "
+                                       "count nothing"
+                                     : "ids are whole numbers from 0 on");
   }
   vocab_ = std::max(vocab_, most + 1);
 }
@@ -172,6 +182,7 @@ void TensorSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* i
   }
   read(tokens_.narrow(1, 0, sequence), k, input);
   read(labels_.defined() ? labels_ : tokens_.narrow(1, 1, sequence), k, label);
+  label.clamp_min_(-1);
 }
 
 std::string TensorSource::content() const {

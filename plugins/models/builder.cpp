@@ -704,8 +704,8 @@ int Builder::concat(const std::string& name, int a, int b, Dim into, const Dims&
                 {{"", out}})[0];
 }
 
-int Builder::cross_entropy(const std::string& name, int logits, int labels_of_logits,
-                           double weight) {
+int Builder::cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight,
+                           std::int64_t over) {
   Dims rows = dims(logits);
   require(rows.size() >= 2 && rows.front() == Dim("batch"), name, [&] {
     return fmt::format("logits {} are not (batch, seq, vocab), or (batch, …, classes)",
@@ -729,17 +729,32 @@ int Builder::cross_entropy(const std::string& name, int logits, int labels_of_lo
   int stats = append(
       op(name + ".stats", ce_stats(), {use(logits), use(largest), use(labels_of_logits)}, {"stat"}),
       {{"", dims_of_stats}})[0];
+  LabelCounts counts{over, 0};
+  int counted = labels_of_logits;
   if (const auto found = shifted_.find(labels_of_logits); found != shifted_.end()) {
-    stats = append(op(name + ".edge", without_last(found->second), {use(stats)}, {"stat"}),
+    std::tie(counted, counts.shift) = found->second;
+    stats = append(op(name + ".edge", without_last(counts.shift), {use(stats)}, {"stat"}),
                    {{"", dims_of_stats}})[0];
   }
-  std::int64_t labels_per_step = tokens_per_step_ / graph.size("seq");
+  require(counted == labels || over == 0, name, [&] {
+    return fmt::format("labels of {} are not those of tokens, which over counts",
+                       graph.value(labels_of_logits).name);
+  });
+  const std::int64_t sequences = tokens_per_step_ / graph.size("seq");
+  require(
+      over == 0 || graph.size("seq") == 1 || sequences % over == 0, name,
+      [&] {
+        return fmt::format("a step has {} sequences, which are no groups of {}", sequences, over);
+      },
+      "a number of sequences that divides the batch");
+  std::int64_t labels_per_step = sequences;
   for (std::size_t d = 1; d < rows.size(); ++d) labels_per_step *= graph.size(rows[d]);
   const char* of_step = rows.size() == 1               ? "sequences"
                         : rows == Dims{"batch", "seq"} ? "tokens"
                                                        : "";
-  return append(op(name, ce_loss(labels_per_step, weight, of_step), {use(stats)}, {"stat"}),
-                {{"", {}}})[0];
+  const auto type = ce_loss(labels_per_step, weight, of_step,
+                            counted == labels ? std::optional(counts) : std::nullopt);
+  return append(op(name, type, {use(stats)}, {"stat"}), {{"", {}}})[0];
 }
 
 int Builder::shift(const std::string& name, int labels_of_tokens, std::int64_t by) {
@@ -749,11 +764,12 @@ int Builder::shift(const std::string& name, int labels_of_tokens, std::int64_t b
   const auto before = shifted_.find(labels_of_tokens);
   const int made = append(op(name, mw::shift(by), {use(labels_of_tokens)}, {"seq"}),
                           {{"", {"batch", "seq"}, Scalar::index, false}})[0];
-  const std::int64_t total = by + (before == shifted_.end() ? 0 : before->second);
+  const bool again = before != shifted_.end();
+  const std::int64_t total = by + (again ? before->second.second : 0);
   require(graph.size("seq") == 1 || total < graph.size("seq"), name, [&] {
     return fmt::format("labels {} tokens further on, in sequences of {}", total, graph.size("seq"));
   });
-  shifted_[made] = total;
+  shifted_[made] = {again ? before->second.first : labels_of_tokens, total};
   if (const auto below = below_.find(labels_of_tokens); below != below_.end())
     below_[made] = below->second;
   return made;

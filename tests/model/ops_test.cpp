@@ -319,6 +319,33 @@ TEST_CASE("ce_loss", "[kernels]") {
   check_op(c, [](const Tensors& in) { return Tensors{(in[0][0].log() - in[0][1]).sum() / 20}; });
 }
 
+TEST_CASE("a loss of the labels that count", "[kernels]") {
+  const auto counted = ce_loss(20, 0.5, "tokens", LabelCounts{2, 1})->counted();
+  REQUIRE(counted);
+  CHECK_FALSE(ce_loss(20)->counted());
+  for (const LabelCounts counts :
+       {LabelCounts{}, LabelCounts{3, 0}, LabelCounts{0, 4}, LabelCounts{12, 34}}) {
+    const auto read = LabelCounts::of(counts.name());
+    REQUIRE(read);
+    CHECK((read->sequences == counts.sequences && read->shift == counts.shift));
+  }
+  for (const char* other :
+       {"label counts", "label counts of a step from 1", "label counts of sequences", "labels"})
+    CHECK_FALSE(LabelCounts::of(other));
+  OpCase c(counted->type, {{"stat", "batch", "seq"}, {"batch", "seq"}}, {{}},
+           {{"stat", 2}, {"batch", 2}, {"seq", 5}});
+  c.real(0);
+  c.inputs[0].abs_().add_(1);
+  c.index(1, 4);
+  c.inputs[1][0] = 0;
+  check_op(c, [](const Tensors& in) {
+    const at::Tensor share = at::where(in[1].gt(0), 1 / in[1].to(at::kDouble), 0.0);
+    return Tensors{((in[0][0].log() - in[0][1]) * share.to(in[0].scalar_type())).sum() * 0.5};
+  });
+  check_memory(c, at::kFloat);
+  check_memory(c, at::kBFloat16);
+}
+
 TEST_CASE("parts of a vocab, put together, are the whole cross-entropy", "[kernels]") {
   const Dims rows{"batch", "seq"}, wide{"batch", "seq", "vocab"};
   const std::map<std::string, std::int64_t> sizes{

@@ -102,7 +102,9 @@ MESSAGES = {
     "data.header": [r".*\.(bin|idx|tok): .* \[.*"],
     "data.token": [r"(On rank \d+: )?.*\.bin: token \d+ is -?\d+, and the model's ids are 0 to \d+ \[.*"],
     "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
+    "data.shape": [r"data\.path: .*: labels are down to -\d+ \[ids are whole numbers from 0 on; labels of .*"],
     "data.twice": [r".* (is named twice|are the same file) \[name each file once; .*"],
+    "data.mask": [r"data\.mask: .*(: byte \d+ is \d+|\.csv:\d+: .*| has \d+ bytes?, and the data have .*) \[.*\]"],
     "data.input": [r"data: \w+ has no input \w+, which the model declares: .* \[mw\.tensors reads inputs from a file; mw\.synthetic makes noise for every one\]"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
     "device.build": [r"device: this build has nothing for \"cuda\".* \[\./meshwright build --preset cuda .*"],
@@ -112,7 +114,7 @@ MESSAGES = {
                           r"MESHWRIGHT_FIRST_USE is \".*\" \[set it to on or off\]"],
     "plugin.path": [r"there is no such folder \[.*\]"],
     "file.missing": [r"data\.path: \"\S+\" is a folder, and files of tokens are named \[write \".*\*\.bin\"\]", r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
-                     r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
+                     r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.(path|mask): no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.format": [r"report: .*: it holds no result of plan or search \[write one: .*",
@@ -187,7 +189,9 @@ MESSAGES = {
                      r"ranks\)( \(what microbatch makes of step \d+\))? \[make them \d+ together\]"],
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
-    "model.dims": [r"model\.inputs\.\w+: the model has no dim \"\w+\" \[.*",
+    "model.labels": [r"model: the data have labels that count nothing, and no loss .* \[a loss by cross_entropy .*\]"],
+    "model.dims": [r"model\.graph: \w+: (labels of \w+ are not those of tokens, which over counts|a step has \d+ sequences, which are no groups of .*) \[.*",
+                   r"model\.inputs\.\w+: the model has no dim \"\w+\" \[.*",
                    r"model\.graph: \w+: ([\w.]+: )?(\w+ has indices below \d+, and there are|a query of q .* has no place among|what it makes along batch depends).*",
                    r"model\.graph: \w+: its labels \w+ \(.*\) are not indices \(.*\) \[.*", r"model\.dims\.\w+: \w+ is to be like itself \[name the dim .*",
                    r"model\.graph: it returns a value of the dims \(.*\), and a loss is one number \[return .*",

@@ -19,20 +19,24 @@ namespace mw {
 struct SourceFile {
   std::filesystem::path path;
   // Whether the source finds this file by the name of the file before it in the list, as an index
-  // beside its tokens. A copy of the data then needs this file in the same folder, but the source's
-  // options do not name it.
+  // beside its tokens, or by another option than `path`.
   bool implied = false;
 };
 
 // All methods must be thread-safe: every rank's thread samples from the same object.
 class TokenSource {
  public:
-  virtual ~TokenSource() = default;
+  TokenSource();
+  virtual ~TokenSource();
   virtual std::int64_t vocab() const = 0;   // ids are in [0, vocab)
   virtual std::int64_t tokens() const = 0;  // number of tokens in the source; 0: endless
 
+  // Whether samples may have labels that count nothing in a loss.
+  virtual bool masks_labels() const { return false; }
+
   // Reads sample `k`, numbered from 0 over all steps, in one order for every mix. Writes its
-  // `sequence` tokens to `inputs`, and the tokens one position later to `labels`.
+  // `sequence` tokens to `inputs`, and the tokens one position later to `labels`: -1 for a label
+  // that counts nothing, if the source masks labels.
   virtual void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                       std::int64_t* labels) const = 0;
 
@@ -48,6 +52,12 @@ class TokenSource {
       sample(first + row, sequence, input + row * sequence, label + row * sequence);
   }
 
+  // How many labels count of each of the samples [first, first + samples). Reads them once for the
+  // ranges that were asked for last.
+  std::shared_ptr<const std::vector<std::int64_t>> counted_labels(std::int64_t first,
+                                                                  std::int64_t samples,
+                                                                  std::int64_t sequence) const;
+
   // A digest of the data, for the experiment's hash. Empty if the options determine the data.
   virtual std::string content() const { return {}; }
 
@@ -55,6 +65,10 @@ class TokenSource {
   // that are not `implied` as the list of its option `path`, must yield the same tokens. Empty: the
   // source reads no files, or has no option `path`.
   virtual std::vector<SourceFile> files() const { return {}; }
+
+ private:
+  struct Counted;
+  const std::unique_ptr<Counted> counted_;
 };
 
 // What a token source may depend on beside its own options.

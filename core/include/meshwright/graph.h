@@ -107,6 +107,9 @@ class Graph {
   // (OpType::in_parts). The value of a key is the dim of its parts, which this graph must have.
   // Values keep their indices.
   Graph with_parts(const std::map<int, Dim>& parts) const;
+  // A copy of this graph whose losses divide by LabelCounts, which it reads as data values, if they
+  // have such a form (OpType::counted).
+  Graph with_label_counts() const;
   std::vector<int> parameters() const;  // indices of values, in the order in which they were added
   std::int64_t count(int value) const;  // global elements of a value
   std::int64_t parameter_count() const;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,18 @@ namespace mw {
 // another dim. All other names are inputs (DataInput), of any dims that begin with batch.
 enum class DataValue : std::uint8_t { tokens, labels, positions, input };
 DataValue data_value_of(std::string_view name);
+
+// A data value of (batch, seq), indices: for each token by how many the loss of its label is
+// divided, or 0, if that label counts nothing. Every run has it.
+struct LabelCounts {
+  // A loss is the mean over the labels that count of a step (0), or of each so many sequences, one
+  // after the other, and then over these means. Groups without a label that counts are left out.
+  std::int64_t sequences = 0;
+  std::int64_t shift = 0;  // the label is that of the token so many places further on
+
+  std::string name() const;  // the data value's
+  static std::optional<LabelCounts> of(std::string_view name);
+};
 
 struct DataInput {
   std::string name;

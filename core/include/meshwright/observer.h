@@ -40,12 +40,14 @@ struct StepOutcome {
   double loss = 0;
   double grad_norm = 0;  // norm of the gradients of all parameters, before clipping
   double lr = 0;
-  double loss_scale = 1;         // LossScaler::scale()
-  bool update_left_out = false;  // gradients overflowed, so that the parameters stay as they were
-  bool not_finite = false;       // the loss or the norm is not finite, and the update is left out
-  bool stop = false;             // some rank was asked to stop
-  double began = 0;              // start, in seconds of a clock that the machine's ranks share
-  std::vector<RunTime> runs;     // one for each segment run (and lane) of the timeline
+  double loss_scale = 1;    // LossScaler::scale()
+  std::int64_t labels = 0;  // labels of the step that count in the loss; 0: there is no loss
+  // Gradients overflowed, or no label counts, so that the parameters stay as they were.
+  bool update_left_out = false;
+  bool not_finite = false;    // the loss or the norm is not finite, and the update is left out
+  bool stop = false;          // some rank was asked to stop
+  double began = 0;           // start, in seconds of a clock that the machine's ranks share
+  std::vector<RunTime> runs;  // one for each segment run (and lane) of the timeline
   // The times of all instructions, and the memory after them, in a traced step; else empty.
   std::vector<InstructionTime> instructions;
   std::vector<MemoryMoment> moments;
@@ -181,19 +183,20 @@ struct RankReport {
 
 // An evaluation after a step: forward alone, on held-out data.
 struct HeldOut {
-  double loss = 0;     // mean loss of the batches
+  double loss = 0;     // mean loss of the labels that count in the batches
   double seconds = 0;  // wall time, which is no part of the step's
 };
 
 // The report of a step, over all ranks.
 struct StepReport {
   std::int64_t step = 0;
-  double seconds = 0;      // wall time of the step on the first rank
-  double cpu_seconds = 0;  // CPU time of all processes
-  double loss = 0, grad_norm = 0, lr = 0;
+  double seconds = 0;                      // wall time of the step on the first rank
+  double cpu_seconds = 0;                  // CPU time of all processes
+  double loss = 0, grad_norm = 0, lr = 0;  // loss: NaN if no label counts
   double loss_scale = 1;
-  bool update_left_out = false;  // gradients overflowed, so that parameters stay as they were
+  bool update_left_out = false;  // as StepOutcome's
   std::int64_t tokens = 0;       // tokens of the step over all ranks
+  std::int64_t labels = 0;       // how many labels of them count; 0: there is no loss
   std::vector<RankReport> ranks;
 };
 

@@ -14,4 +14,7 @@ namespace mw {
 void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
                        Problems& problems);
 
+// Adds a problem if no loss of the graph divides by the labels that count.
+void check_counts_labels(const Graph& graph, Problems& problems);
+
 }  // namespace mw

@@ -291,12 +291,15 @@ void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
     const bool positions = kind == DataValue::positions && value.dims.size() == 1 &&
                            value.dims.front() != batch &&
                            (value.name != "positions" || value.dims.front() == seq);
+    const bool counts = LabelCounts::of(value.name) && value.scalar == Scalar::index &&
+                        value.dims == Dims{batch, seq};
     const bool fits =
-        kind == DataValue::input
-            ? declared && !value.dims.empty() && value.dims.front() == batch &&
-                  std::count(value.dims.begin(), value.dims.end(), batch) == 1
-            : value.scalar == Scalar::index &&
-                  (positions || (kind != DataValue::positions && value.dims == Dims{batch, seq}));
+        counts ||
+        (kind == DataValue::input
+             ? declared && !value.dims.empty() && value.dims.front() == batch &&
+                   std::count(value.dims.begin(), value.dims.end(), batch) == 1
+             : value.scalar == Scalar::index &&
+                   (positions || (kind != DataValue::positions && value.dims == Dims{batch, seq})));
     if (fits) continue;
     problems.add(
         Stage::plan, "model.data", "model",

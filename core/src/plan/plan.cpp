@@ -24,8 +24,8 @@ namespace {
 
 const Dim batch_dim("batch");
 
-// batch, sequence, tokens of a step: what a graph is built with
-using Sizes = std::array<std::int64_t, 3>;
+// What a graph is built with: batch, sequence, tokens of a step, and 1 if labels are masked.
+using Sizes = std::array<std::int64_t, 4>;
 
 // The multiples of `ways` next to `batch`, as "12 or 15".
 std::string nearest_multiples(std::int64_t batch, std::int64_t ways) {
@@ -151,7 +151,8 @@ class RecentGraphs {
 std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_t batch) {
   // never destroyed: plugins' ops must not be destroyed at the program's end
   static RecentGraphs& recent = *new RecentGraphs;
-  const Sizes sizes{batch, request.sequence, request.batch * request.sequence};
+  const Sizes sizes{batch, request.sequence, request.batch * request.sequence,
+                    request.masked_labels ? 1 : 0};
   if (auto graph = recent.find(request.model, sizes, false)) return graph;
   if (request.model->batch_is_a_size()) {
     if (const auto other = recent.find(request.model, sizes, true)) {
@@ -161,7 +162,9 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
     }
   }
   auto graph = call_plugin(PluginPlace{request.model->name(), "model"}, "built its graph", [&] {
-    return std::make_shared<const Graph>(request.model->build(sizes[0], sizes[1], sizes[2]));
+    Graph built = request.model->build(sizes[0], sizes[1], sizes[2]);
+    return std::make_shared<const Graph>(request.masked_labels ? built.with_label_counts()
+                                                               : std::move(built));
   });
   recent.add(request.model, sizes, graph);
   return graph;
@@ -204,6 +207,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
       *whole, declares == nullptr ? std::vector<DataInput>() : declares->inputs(request.sequence),
       found);
   check_sizes(*whole, found);
+  if (request.masked_labels) check_counts_labels(*whole, found);
   if (!found.empty()) return give_up();
   Draft draft(*whole, plan->mesh);
   for (const StrategyChoice& choice : request.strategies) {

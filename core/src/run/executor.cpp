@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <stdexcept>
 
 #include "meshwright/engine/host.h"
@@ -119,6 +120,8 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
+  outcome_.labels = labels_of_step();
+  outcome_.update_left_out = !forward_only_ && outcome_.labels == 0;
   if (!forward_only_ && kept_->scaler.begin(index)) make_hooks();
   const bool traced =
       std::find(setup_.trace.begin(), setup_.trace.end(), index) != setup_.trace.end();
@@ -367,6 +370,44 @@ void Executor::copy(const Lowered& l, Microbatch& m) {
   }
 }
 
+std::int64_t Executor::samples_of_step() const {
+  std::int64_t samples = 0;
+  for (int m = 0; m < program_.microbatches; ++m) samples += program_.batch_of(m);
+  return samples;
+}
+
+std::int64_t Executor::labels_of_step() const {
+  const std::int64_t samples = samples_of_step(), sequence = graph_.size("seq");
+  if (!setup_.data->masks_labels()) return samples * sequence;
+  const auto counted = setup_.data->counted_labels(setup_.first_sample(step_), samples, sequence);
+  return std::accumulate(counted->begin(), counted->end(), std::int64_t{0});
+}
+
+// Writes, for the samples from `first` on, by how many the loss of each label is divided.
+void Executor::read_counts(const LabelCounts& counts, std::int64_t first,
+                           const at::Tensor& read) const {
+  const std::int64_t begin = setup_.first_sample(step_), samples = samples_of_step(),
+                     sequence = read.size(1);
+  const auto counted = setup_.data->counted_labels(begin, samples, sequence);
+  const std::int64_t group = counts.sequences > 0 ? counts.sequences : samples;
+  std::vector<std::int64_t> labels;  // of each group
+  for (std::int64_t k = 0; k < samples; ++k) {
+    if (k % group == 0) labels.push_back(0);
+    labels.back() += (*counted)[static_cast<std::size_t>(k)];
+  }
+  const std::int64_t groups =
+      std::count_if(labels.begin(), labels.end(), [](std::int64_t count) { return count > 0; });
+  std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size());
+  auto* to = read.data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < read.size(0); ++row) {
+    setup_.data->sample(first + row, sequence, inputs.data(), ids.data());
+    const std::int64_t divisor =
+        groups * labels[static_cast<std::size_t>((first + row - begin) / group)];
+    for (std::int64_t t = counts.shift; t < sequence + counts.shift; ++t)
+      *to++ = t < sequence && ids[static_cast<std::size_t>(t)] >= 0 ? divisor : 0;
+  }
+}
+
 // Reads whole rows, then takes this rank's part of them in the dtype of the slot.
 at::Tensor Executor::load_input(const Loaded& one, const Microbatch& m) const {
   const Slot& slot = program_.slots[one.slot];
@@ -378,14 +419,17 @@ at::Tensor Executor::load_input(const Loaded& one, const Microbatch& m) const {
     for (DataInput& declared : model->inputs(graph_.size("seq")))
       if (declared.name == slot.name) input = std::move(declared);
   }
-  if (input.name.empty())  // a plan's check knows the model, and not the source of a C++ caller
+  const std::optional<LabelCounts> counts = LabelCounts::of(slot.name);
+  if (input.name.empty() &&
+      !counts)  // a plan's check knows the model, and not the source of a C++ caller
     throw std::logic_error("no run has the data value \"" + slot.name + "\"");
   std::vector<std::int64_t> shape = cut.shape;
   shape.insert(shape.begin(), cut.rows.size);
   const at::Tensor read = at::empty(shape, cut.indices ? at::kLong : at::kFloat);
   const std::int64_t first =
       setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset;
-  for (std::int64_t row = 0; row < cut.rows.size; ++row) {
+  if (counts) read_counts(*counts, first, read);
+  for (std::int64_t row = 0; !counts && row < cut.rows.size; ++row) {
     const at::Tensor into = read.select(0, row);
     cut.indices ? source->indices(input, first + row, into.data_ptr<std::int64_t>())
                 : source->reals(input, first + row, into.data_ptr<float>());
@@ -431,6 +475,7 @@ void Executor::load(const Lowered& l, Microbatch& m) {
         setup_.data->sample_rows(
             setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset, tokens,
             labels);
+        if (setup_.data->masks_labels()) labels.clamp_min_(0);  // LabelCounts says which count
       }
       data = in_runs(one.what == DataValue::labels ? labels : tokens, 1, cut.columns);
       if (cut.copies) data = data.contiguous();

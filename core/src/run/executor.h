@@ -161,6 +161,9 @@ class Executor : public RankRun {
   void touch(const Lowered& l, const Microbatch& m);
   void load(const Lowered& l, Microbatch& m);
   at::Tensor load_input(const Loaded& one, const Microbatch& m) const;
+  std::int64_t samples_of_step() const;
+  std::int64_t labels_of_step() const;  // those that count
+  void read_counts(const LabelCounts& counts, std::int64_t first, const at::Tensor& read) const;
   void copy(const Lowered& l, Microbatch& m);
   // A watcher, and the plugin's observer that brought it; no observer for the program's own.
   struct Watching {

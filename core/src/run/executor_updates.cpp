@@ -89,9 +89,11 @@ void Executor::totals(const Lowered& l) {
   if (forward_only_) return;
   outcome_.loss_scale = kept_->scaler.scale();
   outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()));
-  outcome_.update_left_out = kept_->scaler.overflowed();
+  outcome_.update_left_out = kept_->scaler.overflowed() || outcome_.labels == 0;
+  if (outcome_.labels == 0 && !kept_->scaler.overflowed()) kept_->scaler.leave_out();
   // A smaller loss scale does not make the loss finite: the forward pass does not depend on it.
-  if (kept_->leaves_out && (!outcome_.update_left_out || !std::isfinite(outcome_.loss))) {
+  if (kept_->leaves_out && outcome_.labels > 0 &&
+      (!outcome_.update_left_out || !std::isfinite(outcome_.loss))) {
     outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
     outcome_.update_left_out = outcome_.not_finite;
   }

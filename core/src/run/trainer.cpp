@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "meshwright/engine/host.h"
@@ -131,16 +132,18 @@ class Run {
       std::vector<RankStepReport> all = reports_.gather(
           place_of(executor), {std::move(own), executor.met(), done.lr, done.loss_scale});
       const bool left_out = done.update_left_out && !done.not_finite;
+      constexpr double no_loss = std::numeric_limits<double>::quiet_NaN();
       const auto shared =
           std::make_shared<StepReport>(StepReport{step,
                                                   0,
                                                   0,
-                                                  done.loss,
+                                                  done.labels > 0 ? done.loss : no_loss,
                                                   done.grad_norm,
                                                   done.lr,
                                                   done.loss_scale,
                                                   left_out,
                                                   setup_.plan_at(step).tokens_per_step(),
+                                                  done.labels,
                                                   {}});
       StepReport& report = *shared;
       const bool stop = done.stop || done.not_finite;

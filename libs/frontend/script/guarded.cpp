@@ -180,8 +180,11 @@ class GuardedSource final : public TokenSource, public InputSource {
       : inner_(std::move(inner)),
         inputs_of_inner_(dynamic_cast<const InputSource*>(inner_.get())),
         speaker_(std::move(speaker)),
-        vocab_(call_plugin(speaker_, "said its ids", [&] { return inner_->vocab(); })) {}
+        vocab_(call_plugin(speaker_, "said its ids", [&] { return inner_->vocab(); })),
+        masks_(call_plugin(speaker_, "said whether it masks labels",
+                           [&] { return inner_->masks_labels(); })) {}
   std::int64_t vocab() const override { return vocab_; }
+  bool masks_labels() const override { return masks_; }
   std::int64_t tokens() const override {
     return call_plugin(speaker_, "said how many tokens there are",
                        [&] { return inner_->tokens(); });
@@ -191,7 +194,7 @@ class GuardedSource final : public TokenSource, public InputSource {
     called(speaker_, fmt::format("made sample {}", k).c_str(),
            [&] { inner_->sample(k, sequence, inputs, labels); });
     check_ids(k, "input", sequence, inputs, vocab_);
-    check_ids(k, "label", sequence, labels, vocab_);
+    check_ids(k, "label", sequence, labels, vocab_, masks_);
   }
   std::string lacks(const DataInput& input) const override {
     if (inputs_of_inner_ == nullptr) return "it has tokens alone";
@@ -220,9 +223,10 @@ class GuardedSource final : public TokenSource, public InputSource {
   // Checks ids here, as no op would notice a wrong one: a rank that has a part of the vocabulary
   // takes any other id for one that another rank has.
   void check_ids(std::int64_t k, const char* what, std::int64_t sequence, const std::int64_t* ids,
-                 std::int64_t below) const {
+                 std::int64_t below, bool masks = false) const {
     const auto wrong = [&](std::int64_t id) {  // a negative id is above all as unsigned
-      return static_cast<std::uint64_t>(id) >= static_cast<std::uint64_t>(below);
+      return static_cast<std::uint64_t>(id) >= static_cast<std::uint64_t>(below) &&
+             !(masks && id == -1);
     };
     bool any = false;
     for (std::int64_t t = 0; t < sequence; ++t) any |= wrong(ids[t]);
@@ -242,6 +246,7 @@ class GuardedSource final : public TokenSource, public InputSource {
   const InputSource* const inputs_of_inner_;
   const PluginPlace speaker_;
   const std::int64_t vocab_;
+  const bool masks_;
 };
 
 class GuardedObserver final : public RunObserver {

@@ -73,6 +73,8 @@ class Reader {
     if (Json evaluation = data.evaluation(experiment_, experiment_.evaluation);
         !evaluation.is_null())
       chosen_["evaluate"] = std::move(evaluation);
+    for (const auto& source : {experiment_.data, experiment_.held_out_data})
+      request_.masked_labels = request_.masked_labels || (source && source->masks_labels());
     make(sequence);
     if (experiment_.held_out_data && experiment_.plan)
       experiment_.held_out_plan = forward_only(*experiment_.plan);

@@ -27,7 +27,7 @@ class FunctionObserver final : public RunObserver {
 
   void step(RankRun& /*rank*/, StepEnd& end) override {
     if (end.report == nullptr) return;
-    Json facts = {{"loss", end.report->loss},
+    Json facts = {{"loss", end.report->labels > 0 ? Json(end.report->loss) : Json()},
                   {"grad_norm", end.report->grad_norm},
                   {"lr", end.report->lr},
                   {"tokens", end.report->tokens},

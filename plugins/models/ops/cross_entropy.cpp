@@ -299,14 +299,20 @@ class CeStats final : public OpType {
 
 class CeLoss final : public OpType {
  public:
-  CeLoss(std::int64_t count, double weight, const char* of_step)
-      : count_(static_cast<double>(count)), scale_(weight / count_), of_step_(of_step) {}
+  CeLoss(std::int64_t count, double weight, const char* of_step,
+         const std::optional<LabelCounts>& counts)
+      : count_(static_cast<double>(count)),
+        weight_(weight),
+        scale_(weight / count_),
+        of_step_(of_step),
+        counts_(counts) {}
   std::string kind() const override { return "ce_loss"; }
   OpClass op_class() const override { return OpClass::loss_part; }
   std::vector<StepConstant> constants(const Op&) const override {
     if (of_step_.empty()) return {};
     return {{of_step_, count_}};
   }
+  std::optional<CountedLoss> counted() const override;
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -354,9 +360,67 @@ class CeLoss final : public OpType {
   }
 
  private:
-  const double count_, scale_;
+  const double count_, weight_, scale_;
   const std::string of_step_;
+  const std::optional<LabelCounts> counts_;  // of another form; none: there is no other form
 };
+
+// The loss of the labels that count (LabelCounts), each divided by its own number.
+class CountedCeLoss final : public OpType {
+ public:
+  explicit CountedCeLoss(double weight) : weight_(weight) {}
+  std::string kind() const override { return "ce_loss"; }
+  OpClass op_class() const override { return OpClass::loss_part; }
+  std::vector<StepConstant> constants(const Op&) const override { return {{"none", 0}}; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.fp32_outputs = {true};
+    traits.backward_reads_input = {true, true};
+    traits.backward_reads_output = {false};
+    traits.gradient_passes = {false, false};
+    traits.gradients_apart = true;
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    const at::Tensor& stats = call.inputs[0];
+    const at::Tensor losses = stats[0].log().sub_(stats[1]);
+    set_outputs(call, {losses.mul_(factors(call)).sum()});
+  }
+
+  void backward(const Op&, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    const at::Tensor& stats = call.inputs[0];
+    const at::Tensor dlosses = factors(call).mul_(call.grad_outputs[0]);
+    deliver(call, 0, at::stack({dlosses / stats[0], -dlosses}));
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const std::int64_t labels = dims.count(op.inputs[1].dims), number = wide_element(element);
+    const bool forward = piece == Piece::forward;
+    Cost cost;
+    cost.executed = static_cast<double>((forward ? 6 : 7) * labels);
+    cost.bytes = static_cast<double>(labels * (8 + (forward ? 2 : 4) * number));
+    cost.accelerator_workspace = labels * (8 + 3 * number);
+    return cost;
+  }
+
+ private:
+  // What each label's loss is multiplied by.
+  at::Tensor factors(const OpCall& call) const {
+    const at::Tensor& counts = call.inputs[1];
+    const at::Tensor factors = at::full_like(counts, weight_, call.inputs[0].options());
+    return factors.div_(counts.clamp_min(1)).masked_fill_(counts.eq(0), 0);
+  }
+
+  const double weight_;
+};
+
+std::optional<CountedLoss> CeLoss::counted() const {
+  if (!counts_) return {};
+  return CountedLoss{only_of<CountedCeLoss>(weight_), *counts_};
+}
 
 }  // namespace
 
@@ -366,8 +430,9 @@ OpTypePtr ce_max() {
 OpTypePtr ce_stats() {
   return only<CeStats>();
 }
-OpTypePtr ce_loss(std::int64_t count, double weight, const char* of_step) {
-  return std::make_shared<CeLoss>(count, weight, of_step);
+OpTypePtr ce_loss(std::int64_t count, double weight, const char* of_step,
+                  const std::optional<LabelCounts>& counts) {
+  return std::make_shared<CeLoss>(count, weight, of_step, counts);
 }
 
 }  // namespace mw

@@ -41,6 +41,8 @@ class LossScaler {
   bool begin(std::int64_t step);
   // Ends a step, given the norm of all gradients, still scaled. Returns the unscaled norm.
   double end(double scaled_norm);
+  // Ends a step whose update is left out for another reason.
+  void leave_out() { ++state_.left_out; }
   double scale() const { return state_.scale; }
   bool active() const { return policy_ != nullptr; }
   bool overflowed() const { return state_.overflowed; }      // this step's update is left out

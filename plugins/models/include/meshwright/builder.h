@@ -216,8 +216,11 @@ class Builder {
   // Adds the ops of a loss for logits (batch, …, classes) and labels (batch, …), times `weight`,
   // and returns the loss; the ops' names begin with `name`. The sum is divided by the labels of a
   // step. Labels that shift() made lack the last tokens of a sequence: these tokens add nothing to
-  // the sum, and the divisor still counts them.
-  int cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight = 1);
+  // the sum, and the divisor still counts them. Where labels of the data count nothing, a loss of
+  // m.labels is the mean over the others: of a step, or, with `over`, of each so many sequences,
+  // and then over these means (LabelCounts).
+  int cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight = 1,
+                    std::int64_t over = 0);
   // Labels (batch, seq) of the tokens `by` further on.
   int shift(const std::string& name, int labels_of_tokens, std::int64_t by);
   // What every decoder begins and ends with: embed() adds the embedding; head_and_loss() the
@@ -254,10 +257,11 @@ class Builder {
   std::vector<std::pair<std::string, Make>> makers_;
   std::map<std::string, std::vector<int>> made_once_;
   std::unordered_set<std::string> names_;
-  int routed_layer_ = -2;                // the layer of the last router
-  std::map<int, std::int64_t> below_;    // inputs that are indices -> what they are below
-  std::map<int, std::int64_t> shifted_;  // labels that shift() made -> tokens further on
-  std::map<Dim, int> positions_;         // by dim, but for seq
+  int routed_layer_ = -2;              // the layer of the last router
+  std::map<int, std::int64_t> below_;  // inputs that are indices -> what they are below
+  // labels that shift() made -> those of which it made them, and how many tokens further on
+  std::map<int, std::pair<int, std::int64_t>> shifted_;
+  std::map<Dim, int> positions_;  // by dim, but for seq
 };
 
 // Adds the option `attention`, "flash" or "unfused". is_unfused(): whether values say "unfused".

@@ -142,10 +142,12 @@ OpTypePtr add();
 //             logit less the max where this rank holds the label, else 0
 //   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `count`, times
 //             `weight`. Needs stat whole. `of_step`: the step's constant that `count` is, "tokens"
-//             or "sequences"; empty: another number
+//             or "sequences"; empty: another number. `counts`: its labels are those of the data,
+//             so that it has the form stats, LabelCounts -> (): OpType::counted()
 OpTypePtr ce_max();
 OpTypePtr ce_stats();
-OpTypePtr ce_loss(std::int64_t count, double weight = 1, const char* of_step = "tokens");
+OpTypePtr ce_loss(std::int64_t count, double weight = 1, const char* of_step = "tokens",
+                  const std::optional<LabelCounts>& counts = std::nullopt);
 
 // inputs: labels (batch, seq; index) -> those of the tokens `by` further on; the last ones have the
 // sequence's last label. Needs seq whole.
