@@ -10,6 +10,7 @@ void Measurements::take_past() {
   for (const PastStep& step : checkpoints_->past()) {
     const auto index = static_cast<std::int64_t>(losses_.size());
     if (step.left_out) skipped_.push_back(index);
+    if (!step.has_labels) without_labels_.push_back(index);
     if (experiment_.step_plans && index < experiment_.steps)
       batches_.push_back(experiment_.plan_at(index).request.batch);
     losses_.push_back(step.loss);

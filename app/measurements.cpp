@@ -69,17 +69,22 @@ std::string Measurements::add(const StepReport& report, const CoreUse& use,
   ranks_ = report.ranks;
   loss_scale_ = report.loss_scale;
   if (report.update_left_out) skipped_.push_back(report.step);
+  if (report.labels == 0) without_labels_.push_back(report.step);
   const StepRow& row = rows_.emplace_back(row_of(report, use));
   log_.write(report, row, loads_);
   events_.write(report, row);
   std::string news = look_for_divergence(report);
-  if (report.labels == 0)
+  if (report.labels == 0) {
     news = fmt::format("step {}: no label counts, so that there is no loss and no update",
                        report.step);
+    log_.event(report.step, -1, "no-labels", news);
+  }
   if (held_out) {
     add_held_out(report.step, *held_out);
-    news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
-                        held_out->loss);
+    news += fmt::format("{}step {}: held-out loss {}", news.empty() ? "" : "\n", report.step,
+                        std::isnan(held_out->loss) && experiment_.held_out_data->masks_labels()
+                            ? "none, as no label counts"
+                            : fmt::format("{:.4f}", held_out->loss));
   }
   if (!events_.lost().empty() && !said_lost_) {
     news += fmt::format("{}the run goes on without events, and fails at its end: {}",
@@ -87,16 +92,6 @@ std::string Measurements::add(const StepReport& report, const CoreUse& use,
     said_lost_ = true;
   }
   return news;
-}
-
-std::vector<std::int64_t> Measurements::steps_without_labels() const {
-  std::vector<std::int64_t> steps;
-  for (const std::int64_t step : skipped_) {
-    const auto at = static_cast<std::size_t>(step);
-    if (at < losses_.size() && std::isnan(losses_[at]) && std::isfinite(norms_[at]))
-      steps.push_back(step);
-  }
-  return steps;
 }
 
 StepRow Measurements::row_of(const StepReport& report, const CoreUse& use) const {
@@ -365,8 +360,7 @@ Json Measurements::result(RunStatus status) const {
     result["loss_scale"] = loss_scale_;
     result["skipped_steps"] = skipped_;
   }
-  if (const std::vector<std::int64_t> none = steps_without_labels(); !none.empty())
-    result["steps_without_labels"] = none;
+  if (!without_labels_.empty()) result["steps_without_labels"] = without_labels_;
   add_checkpoints(result);
   if (!loads_.empty()) {
     result["experts"] = loads_.to_json();

@@ -99,8 +99,8 @@ class Measurements {
   std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()); }
   std::int64_t peak_bytes() const;  // peak bytes of the rank with the most
   const std::vector<std::int64_t>& skipped_steps() const { return skipped_; }
-  // Those of them in which no label counted.
-  std::vector<std::int64_t> steps_without_labels() const;
+  // Skipped steps in which no label counts.
+  const std::vector<std::int64_t>& steps_without_labels() const { return without_labels_; }
 
  private:
   double bubble_of(const StepReport& report) const;
@@ -126,7 +126,7 @@ class Measurements {
   std::vector<std::int64_t> batches_;      // batch of each step, if batches differ
   double loss_scale_ = 1;                  // of the last step
   Json held_out_ = Json::array();          // held-out losses, an entry for each evaluation
-  std::vector<std::int64_t> skipped_;
+  std::vector<std::int64_t> skipped_, without_labels_;
   std::int64_t at_step_ = 0;  // step that is under way, or being added
   bool complete_ = true;      // whether the last step has its metrics
   // why and since when the last step's loss or norm is not finite; empty: both are

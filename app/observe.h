@@ -18,8 +18,7 @@ class OwnMetrics : public RunObserver {
   std::string name() const override { return "log"; }
 
  private:
-  const bool scales_;  // there is a loss scale
-  const bool masks_;   // not all labels count
+  const bool scales_, masks_;
 };
 
 // Hands the metrics of all observers before it to the recorder, after the step's report.

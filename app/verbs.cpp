@@ -103,7 +103,7 @@ std::string train_text(const RunSetup& setup, const RunOutputs& outputs,
                                  plural(setup.plan->ranks(), "rank"), name_of(status),
                                  losses.size(), plural(setup.steps, "step"));
   if (!measured.reason().empty()) text += fmt::format("  {}\n", measured.reason());
-  const std::vector<std::int64_t> without = measured.steps_without_labels();
+  const std::vector<std::int64_t>& without = measured.steps_without_labels();
   const auto has_loss = [&](std::size_t step) {
     return !std::binary_search(without.begin(), without.end(), static_cast<std::int64_t>(step));
   };

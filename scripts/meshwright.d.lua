@@ -91,7 +91,8 @@ local mw = {}
 ---@field held_out? table[] step, loss, tokens, seconds of each evaluation
 ---@field held_out_loss? number of the last evaluation
 ---@field loss_scale? number of the last step
----@field skipped_steps? integer[] left out, as gradients overflowed
+---@field skipped_steps? integer[] left out, as gradients overflowed or no label counts
+---@field steps_without_labels? integer[] in which no label counts
 ---@field checkpoints? table path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of all; failed
 ---@field resumed? table step, from, mix: the checkpoint that the run went on from
 ---@field experts? table layers: choices and rows of each expert; imbalance: the fullest expert's choices over the mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts for; note: that in words, where predictions suppose otherwise
@@ -146,7 +147,8 @@ local mw = {}
 ---@field held_out? table[] step, loss, tokens, seconds of each evaluation
 ---@field held_out_loss? number of the last evaluation
 ---@field loss_scale? number of the last step
----@field skipped_steps? integer[] left out, as gradients overflowed
+---@field skipped_steps? integer[] left out, as gradients overflowed or no label counts
+---@field steps_without_labels? integer[] in which no label counts
 ---@field checkpoints? table path; how many were written; the last one's step and bytes; waited_seconds, write_seconds of all; failed
 ---@field resumed? table step, from, mix: the checkpoint that the run went on from
 ---@field experts? table layers: choices and rows of each expert; imbalance: the fullest expert's choices over the mean; dropped; rank_imbalance: of the fullest rank in any step, what imbalance = predicts for; note: that in words, where predictions suppose otherwise
@@ -536,7 +538,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.cross_entropy
 ---@field name? string of the op and its parameters
 ---@field weight? number factor of the loss (default 1)
----@field over? integer mean of the labels that count of each so many sequences, and then of these means; left out: of all sequences of a step (1 .. 2147483647)
+---@field mean_over? integer mean of the labels that count of each so many sequences, and then of these means; left out: of all sequences of a step (1 .. 2147483647)
 
 ---@class meshwright.op.distance
 ---@field name? string of the op and its parameters
@@ -1100,7 +1102,7 @@ function mw.shards(options) end
 ---@class meshwright.synthetic
 ---@field seed? integer which chain; the run's seed if left out (-9223372036854775808 .. 9223372036854775807)
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
----@field masked? number the share of labels that count nothing, on average: the first ones of each sample, as those of a prompt (default 0) (0 .. 1)
+---@field masked? number the share of labels that count nothing, on average over the samples: the first ones of each, as those of a prompt (default 0) (0 .. 1)
 ---@field order? "shuffled"|"sequential" accepted for all data; an endless stream has one order (default "shuffled")
 
 ---Endless tokens of a random Markov chain over the model's vocab: learnable down to a loss of 1.213 nats.
@@ -1461,7 +1463,7 @@ function mw.plugin(name) end
 
 ---What `observe` is told of a step.
 ---@class meshwright.Facts
----@field loss number
+---@field loss? number nil if no label of the step counts
 ---@field grad_norm number before clipping
 ---@field lr number
 ---@field tokens integer of the step

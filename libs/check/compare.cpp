@@ -122,7 +122,7 @@ class Comparison {
   // one rank in float64 is not finite either.
   void look_for_overflows(const char* name, const std::vector<StepOutcome>& outcomes) const {
     for (std::size_t step = 0; step < outcomes.size(); ++step) {
-      if (outcomes[step].update_left_out) {
+      if (outcomes[step].update_left_out && outcomes[step].labels > 0) {
         throw Error(Stage::run, "compare.overflow", "loss_scale",
                     fmt::format("compare: the gradients of {} overflow in step {}, with a loss "
                                 "scale of {:g}, so the step makes no update",

@@ -1,6 +1,7 @@
 // Watches a forward for the logits, and joins those of all microbatches and processes.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -104,7 +105,8 @@ Logits logits_of(const RunSetup& experiment) {
   with_ranks(runtime, forward, *forward.plan, nullptr, [&](RankRun& executor, Ledger&) {
     LogitsWatcher watcher(*executor.evaluator());
     executor.evaluator()->watch(&watcher);
-    const double loss = executor.evaluate(0).loss;
+    const StepOutcome done = executor.evaluate(0);
+    const double loss = done.labels > 0 ? done.loss : std::numeric_limits<double>::quiet_NaN();
     executor.evaluator()->unwatch(&watcher);
     const at::Tensor own = watcher.rows();
     std::string bytes;
@@ -115,6 +117,7 @@ Logits logits_of(const RunSetup& experiment) {
     result.tokens = at::empty({request.batch, request.sequence}, at::kLong);
     result.labels = at::empty_like(result.tokens);
     experiment.data->sample_rows(0, result.tokens, result.labels);
+    result.labels.clamp_min_(-1);  // -1: counts nothing
     result.inputs = inputs_of(*request.model, *experiment.data, request.batch, request.sequence);
     std::vector<std::int64_t> shape;
     for (const Dim dim : graph.value(logits_value(graph)).dims)

@@ -209,12 +209,26 @@ void blame_parameter(const Graph& graph, const std::set<std::string>& lossy,
   }
 }
 
+// Gradients are compared in the first step: it must have some.
+void check_labels(const RunSetup& experiment) {
+  const TokenSource& data = *experiment.data;
+  if (!data.masks_labels()) return;
+  const PlanRequest& request = experiment.plan_at(0).request;
+  const auto counted =
+      data.counted_labels(experiment.first_sample(0), request.batch, request.sequence);
+  if (std::any_of(counted->begin(), counted->end(), [](std::int64_t n) { return n > 0; })) return;
+  throw Error(Stage::run, "verify.no-labels", "data",
+              "data: no label of the first step counts, so that there are no gradients to compare",
+              "verify with samples of which some labels count");
+}
+
 }  // namespace
 
 VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tolerance,
                      const std::atomic<bool>* stop) try {
   check_thread_ranks(*experiment.plan,
                      experiment.processes);  // throws before the reference is run
+  check_labels(experiment);
   if (experiment.steps > 0) steps = std::min(steps, experiment.steps);
   const auto plan = in_double(*experiment.plan);
   // The whole batch at once: a fault of the accumulation over microbatches must show.

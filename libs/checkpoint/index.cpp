@@ -125,6 +125,8 @@ std::string CheckpointIndex::text() const {
                           {"overflowed", loss_scaler.overflowed},
                           {"good", loss_scaler.good},
                           {"left_out", loss_scaler.left_out}};
+  } else if (loss_scaler.left_out > 0) {
+    json["left_out"] = loss_scaler.left_out;
   }
   json["files"] = SortedIndex::array();
   for (const auto& [rank, file] : files) {
@@ -170,10 +172,10 @@ CheckpointIndex CheckpointIndex::read(const std::string& text) try {
   if (json.contains("loss_scale")) {
     const SortedIndex& scale = json["loss_scale"];
     index.scaled = true;
-    const auto factor = scale.at("scale").get<double>();
-    index.loss_scaler = {factor, scale.at("overflowed").get<bool>(), factor > 0,
+    index.loss_scaler = {scale.at("scale").get<double>(), scale.at("overflowed").get<bool>(), true,
                          whole_in(scale.at("good")), whole_in(scale.at("left_out"))};
   }
+  if (json.contains("left_out")) index.loss_scaler.left_out = whole_in(json.at("left_out"));
   for (const SortedIndex& file : json.at("files"))
     index.files[int_in(file.at("rank"))] = {whole_in(file.at("bytes")),
                                             file.at("xxh3").get<std::string>()};

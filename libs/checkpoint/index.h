@@ -48,7 +48,7 @@ struct CheckpointIndex {
   Json chosen = Json::object();
   Json settings = Json::object();  // settings that a resumed run must share (settings.h)
   LossScalerState loss_scaler;
-  bool scaled = false;              // the run had a loss scale (else it is 0), or left updates out
+  bool scaled = false;  // the run had a loss scale; else only loss_scaler.left_out is known
   std::map<int, StoredFile> files;  // by rank; ranks that write nothing have none
   std::map<std::string, StoredTensor> tensors;
   std::map<int, std::vector<std::string>>

@@ -93,8 +93,11 @@ void Checkpoints::load(RankRun& executor, Rank& rank) const {
                       executor.kept(kept.slot).narrow(0, kept.first, kept.slice.count));
   }
   load_hooks(executor);
-  if (!setup_.from->index().scaled) return;
   LossScalerState state = setup_.from->index().loss_scaler;
+  if (!setup_.from->index().scaled) {  // the count of steps left out is all that goes on
+    state = {.left_out = state.left_out};
+    if (state.left_out == 0) return;
+  }
   if (!executor.scaler().active()) state.scale = 1;  // keeps the count of steps left out
   executor.scaler().go_on_from(state);
 }
@@ -176,7 +179,7 @@ void Checkpoints::step(RankRun& executor, StepEnd& end) {
   if (first && end.report != nullptr) {
     const StepReport& report = *end.report;
     note(PastStep{report.seconds, report.loss, report.grad_norm, report.lr, report.loss_scale,
-                  report.update_left_out});
+                  report.update_left_out, report.labels > 0});
     if (end.held_out) note(PastEvaluation{end.step, end.held_out->loss, end.held_out->seconds});
   }
   if (!due(end)) return;
@@ -262,7 +265,9 @@ std::vector<StoredPiece> Checkpoints::history() const {
   double* to = table("history/steps", past_.size(), past_columns);
   for (const PastStep& step : past_) {
     for (const double value : {step.seconds, step.loss, step.grad_norm, step.lr, step.loss_scale,
-                               step.left_out ? 1.0 : 0.0})
+                               !step.has_labels ? 2.0
+                               : step.left_out  ? 1.0
+                                                : 0.0})
       *to++ = value;
   }
   if (past_evaluations_.empty()) return pieces;
@@ -295,7 +300,7 @@ void Checkpoints::read_history() {
         "was it written by another version?");
   for (std::int64_t r = 0; r < steps.size(0); ++r) {
     const double* v = steps[r].const_data_ptr<double>();
-    past_.push_back({v[0], v[1], v[2], v[3], v[4], v[5] != 0});
+    past_.push_back({v[0], v[1], v[2], v[3], v[4], v[5] != 0, v[5] != 2});
   }
   const at::Tensor held_out = rows("history/held_out", evaluation_columns);
   for (std::int64_t r = 0; r < held_out.size(0); ++r) {
@@ -328,10 +333,8 @@ CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   index.ranks = run_.plan->ranks();
   index.chosen = chosen_of(*run_.plan);
   index.settings = setup_.settings;
-  const LossScaler& scaler = executor.scaler();
-  index.scaled = scaler.active() || scaler.left_out() > 0;
-  index.loss_scaler = scaler.state();
-  if (!scaler.active()) index.loss_scaler.scale = 0;
+  index.scaled = executor.scaler().active();
+  index.loss_scaler = executor.scaler().state();
   return index;
 }
 

@@ -47,6 +47,7 @@ Json chosen_of(const Plan& plan);
 struct PastStep {
   double seconds = 0, loss = 0, grad_norm = 0, lr = 0, loss_scale = 1;
   bool left_out = false;
+  bool has_labels = true;  // some label of the step counts
 };
 struct PastEvaluation {
   std::int64_t step = 0;

@@ -67,7 +67,7 @@ std::vector<std::string> differences(const Json& there, const Json& here) {
   if (notes_content(here) && !notes_content(there)) known["data"].erase("content");
   // A file may have many paths, so its content decides whether the data are the same.
   if (notes_content(here) && notes_content(there))
-    for (Json* settings : {&known, &kept}) (*settings)["data"].erase("path");
+    for (Json* settings : {&known, &kept}) erase_paths((*settings)["data"]);
   for (Json* settings : {&known, &kept}) settings->erase(model_ops);
   compare_keys(kept, known, "", found);
   compare_model_ops(there, here, found);

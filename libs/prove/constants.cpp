@@ -59,12 +59,11 @@ void check_constants(const Program& program, Proof& proof) {
     const bool is_loss = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int value) {
       return std::find(losses.begin(), losses.end(), value) != losses.end();
     });
-    if (is_loss && constants.empty())
+    if (is_loss && constants.empty() && !reads_loss_divisor(graph, op))
       note(proof, op.kind() +
                       " declares no constants, so that the scale of that loss is taken for "
                       "granted");
     for (const StepConstant& constant : constants) {
-      if (constant.name == "none") continue;
       const std::optional<double> needed = step.of(constant.name);
       if (!needed) {
         note(proof,

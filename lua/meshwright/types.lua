@@ -23,7 +23,7 @@ local mw = {}
 
 ---What `observe` is told of a step.
 ---@class meshwright.Facts
----@field loss number
+---@field loss? number nil if no label of the step counts
 ---@field grad_norm number before clipping
 ---@field lr number
 ---@field tokens integer of the step

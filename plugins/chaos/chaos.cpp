@@ -343,7 +343,7 @@ void Agent::step(RankRun& rank, StepEnd& end) {
     const std::lock_guard lock(mutex_);
     next_[rank.rank()] = end.step + 1;
   }
-  if (rank.rank() == 0) tell(fmt::format("{} {:a}\n", end.step, end.outcome.loss));
+  if (rank.rank() == 0) tell(fmt::format("{} {:a}\n", end.step, end.report->loss));
 }
 
 std::optional<Agent::Order> Agent::take(int rank, const std::string& axis, Collective op,

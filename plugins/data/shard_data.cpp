@@ -539,19 +539,19 @@ std::vector<fs::path> find(const std::string& pattern, const DataContext& contex
   return {};
 }
 
-std::vector<std::string> patterns_of(const Json& given, Problems& problems) {
+std::vector<std::string> patterns_of(const Json& given, const char* option, Problems& problems) {
   std::vector<std::string> patterns;
   for (const Json& one : given.is_array() ? given : Json::array({given})) {
     if (one.is_string()) {
       patterns.push_back(one.get<std::string>());
     } else {
-      problems.add(Stage::options, "option.value", "path",
+      problems.add(Stage::options, "option.value", option,
                    fmt::format("{} is no path", lua_text(one)),
                    "write the name of a file in quotes, or a pattern: \"data/train_*.bin\"");
     }
   }
   if (patterns.empty() && problems.empty()) {
-    problems.add(Stage::options, "option.value", "path", "an empty list of files",
+    problems.add(Stage::options, "option.value", option, "an empty list of files",
                  "write a pattern: \"data/train_*.bin\"");
   }
   return patterns;
@@ -561,30 +561,28 @@ std::vector<std::string> patterns_of(const Json& given, Problems& problems) {
 std::vector<fs::path> files_of(const Json& given, const char* option, const DataContext& context,
                                Problems& problems) {
   std::vector<fs::path> files;
-  Problems own;
-  for (const std::string& pattern : patterns_of(given, own)) {
+  for (const std::string& pattern : patterns_of(given, option, problems)) {
     std::vector<fs::path> found;
     try {
       found = find(pattern, context);
     } catch (const Error& error) {
-      for (const Problem& p : error.problems()) own.add(p);
+      for (Problem p : error.problems()) {
+        p.key = option;
+        problems.add(std::move(p));
+      }
       continue;
     }
     std::error_code error;
     if (found.empty() && may_read(pattern) && fs::is_directory(pattern, error)) {
-      own.add(Stage::options, "file.missing", "path",
-              fmt::format("\"{}\" is a folder, and files of tokens are named", pattern),
-              fmt::format("write \"{}\"", (fs::path(pattern) / "*.bin").string()));
+      problems.add(Stage::options, "file.missing", option,
+                   fmt::format("\"{}\" is a folder, and files of tokens are named", pattern),
+                   fmt::format("write \"{}\"", (fs::path(pattern) / "*.bin").string()));
     } else if (found.empty()) {
-      own.add(Stage::options, "file.missing", "path",
-              fmt::format("no file matches \"{}\"", pattern),
-              "paths are looked for here, beside the script and in the folder above it");
+      problems.add(Stage::options, "file.missing", option,
+                   fmt::format("no file matches \"{}\"", pattern),
+                   "paths are looked for here, beside the script and in the folder above it");
     }
     files.insert(files.end(), found.begin(), found.end());
-  }
-  for (Problem problem : own.list()) {
-    problem.key = option;
-    problems.add(std::move(problem));
   }
   return files;
 }
@@ -657,7 +655,14 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
 void ShardSource::read_mask(const Values& values, const DataContext& context, Problems& problems) {
   if (!values.has("mask")) return;
   const std::vector<fs::path> files = files_of(values.at("mask"), "mask", context, problems);
-  if (files.empty()) return;
+  EachFileOnce once;
+  Problems twice;
+  for (const fs::path& file : files) once.take(file, twice);
+  for (Problem p : twice.list()) {
+    p.key = "mask";
+    problems.add(std::move(p));
+  }
+  if (files.empty() || !twice.empty()) return;
   try {
     mask_ = TokenMask(files, starts_.back(), problems);
   } catch (const Error& error) {
@@ -709,14 +714,16 @@ void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* in
                     "give the model a larger vocab, or tokenise for this one");
       }
       if (done < sequence) inputs[done] = id;
-      if (done > 0) labels[done - 1] = !mask_.any() || mask_.counts(at) ? id : -1;
+      if (done > 0) labels[done - 1] = !mask_.any() || mask_.counts(at) ? id : -1 - id;
     }
     file.check();
   }
+  mask_.check();
 }
 
 std::string ShardSource::content() const {
-  const std::int64_t share = most_digested / static_cast<std::int64_t>(files_.size());
+  const std::int64_t share =
+      most_digested / static_cast<std::int64_t>(files_.size() + mask_.files().size());
   std::string text;
   for (const TokenFile& file : files_) text += fmt::format("{:016x}", file.digest(share));
   for (const MappedFile& file : mask_.files()) text += fmt::format("{:016x}", file.digest(share));
@@ -729,7 +736,6 @@ std::vector<SourceFile> ShardSource::files() const {
     files.push_back({file.path()});
     if (!file.index().empty()) files.push_back({file.index(), /*implied=*/true});
   }
-  for (const MappedFile& file : mask_.files()) files.push_back({file.path(), /*implied=*/true});
   return files;
 }
 

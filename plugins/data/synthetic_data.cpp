@@ -65,10 +65,12 @@ void SyntheticSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t
     const auto branch = static_cast<std::uint64_t>(std::countr_zero(bits | 8));
     token = mix64(seed_ + token * 4 + branch) % vocab;
   }
-  // From none to twice the share, at most all of them.
-  const double part = 2 * masked_ * static_cast<double>(mix64(stream ^ seed_) >> 11) / 0x1p53;
-  const auto prompt = static_cast<std::int64_t>(part * static_cast<double>(sequence + 1));
-  std::fill_n(labels, std::min(prompt, sequence), -1);
+  // The share of a sample is uniform between two shares whose mean is the option's.
+  const double least = std::max(0.0, 2 * masked_ - 1), most = std::min(1.0, 2 * masked_);
+  const double uniform = static_cast<double>(mix64(stream ^ seed_) >> 11) / 0x1p53;
+  const auto prompt = static_cast<std::int64_t>(
+      std::lround((least + (most - least) * uniform) * static_cast<double>(sequence)));
+  std::transform(labels, labels + prompt, labels, [](std::int64_t id) { return -1 - id; });
 }
 
 std::uint64_t SyntheticSource::stream_of(const DataInput& input, std::int64_t k) const {
@@ -109,8 +111,8 @@ Options SyntheticSource::options() {
       .at_least(1)
       .unit("tokens")
       .number("masked",
-              "the share of labels that count nothing, on average: the first ones of each sample, "
-              "as those of a prompt")
+              "the share of labels that count nothing, on average over the samples: the first ones "
+              "of each, as those of a prompt")
       .range(0, 1)
       .fallback(0.0)
       .choice("order", {"shuffled", "sequential"},

@@ -154,19 +154,28 @@ void TensorSource::read_ids(const at::Tensor& tensor, const char* name, Problems
   }
   const auto [least, most] =
       are_indices(tensor) ? range_of(tensor) : std::pair<std::int64_t, std::int64_t>{-1, 0};
-  const bool masks =
-      least < 0 && &tensor == &labels_ && are_indices(tensor) &&
-      tensor.lt(0).logical_and(tensor.ne(-1)).logical_and(tensor.ne(-100)).any().item<bool>() ==
-          false;
-  masks_ = masks_ || masks;
-  if (least < 0 && !masks) {
-    problems.add(Stage::options, "data.shape", "path",
-                 fmt::format("{}: {} are {}", file_.path().string(), name,
-                             are_indices(tensor) ? fmt::format("down to {}", least)
-                                                 : file_.entries().at(name).dtype),
-                 &tensor == &labels_ ? "ids are whole numbers from 0 on; labels of -1 and of -100 "
-                                       "count nothing"
-                                     : "ids are whole numbers from 0 on");
+  const bool of_labels = &tensor == &labels_;
+  if (least < 0) {
+    const at::Tensor wrong =
+        !are_indices(tensor) ? at::Tensor()
+        : of_labels          ? tensor.lt(0).logical_and(tensor.ne(-1).logical_and(tensor.ne(-100)))
+                             : tensor.lt(0);
+    masks_ = masks_ || (of_labels && wrong.defined());
+    const at::Tensor places = wrong.defined() ? wrong.nonzero() : at::Tensor();
+    if (!places.defined() || places.size(0) > 0) {
+      std::string what = file_.entries().at(name).dtype;
+      if (places.defined()) {
+        const auto row = places[0][0].item<std::int64_t>(),
+                   column = places[0][1].item<std::int64_t>();
+        what = fmt::format("{} at row {}, column {}", tensor[row][column].item<std::int64_t>(), row,
+                           column);
+      }
+      problems.add(Stage::options, "data.shape", "path",
+                   fmt::format("{}: {} are {}", file_.path().string(), name, what),
+                   of_labels ? "ids are whole numbers from 0 on; labels of -1 and of -100 count "
+                               "nothing"
+                             : "ids are whole numbers from 0 on");
+    }
   }
   vocab_ = std::max(vocab_, most + 1);
 }
@@ -182,7 +191,10 @@ void TensorSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* i
   }
   read(tokens_.narrow(1, 0, sequence), k, input);
   read(labels_.defined() ? labels_ : tokens_.narrow(1, 1, sequence), k, label);
-  label.clamp_min_(-1);
+  if (!masks_) return;
+  // The id of a label that counts nothing is not known: where there is one, it is the next token's.
+  for (std::int64_t t = 0; t < sequence; ++t)
+    if (labels[t] < 0) labels[t] = -1 - (t + 1 < sequence ? inputs[t + 1] : 0);
 }
 
 std::string TensorSource::content() const {

@@ -40,7 +40,8 @@ TokenMask::TokenMask(const std::vector<std::filesystem::path>& files, std::int64
                      Problems& problems) {
   for (const std::filesystem::path& path : files) {
     files_.emplace_back(path);
-    is_table_ = is_table_ || path.extension() == ".csv";
+    const std::string ending = path.extension().string();
+    is_table_ = is_table_ || ending == ".csv" || ending == ".CSV";
   }
   if (is_table_ && files.size() > 1) {
     add(problems, fmt::format("{} and {} more files", files.front().string(), files.size() - 1),
@@ -75,12 +76,14 @@ void TokenMask::read_table(Problems& problems, std::int64_t tokens) {
     std::string_view line = rest.substr(0, size);
     rest.remove_prefix(size == std::string_view::npos ? rest.size() : size + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || (number == 1 && line == "begin,end")) continue;
-    std::int64_t begin = 0, end = 0;
     const auto refuse = [&](const std::string& why) {
       add(problems, fmt::format("{}:{}: {}", file.path().string(), number, why),
-          "two columns, begin and end: ranges of tokens that do not count, sorted");
+          "the line begin,end, then a range of tokens that do not count in each line, sorted");
     };
+    if (number == 1 && line != "begin,end")
+      return refuse(fmt::format("the first line is {}", quote(readable_line(line))));
+    if (number == 1 || line.empty()) continue;
+    std::int64_t begin = 0, end = 0;
     if (!read_range(line, begin, end))
       return refuse(fmt::format("{} is no range", quote(readable_line(line))));
     if (begin < 0 || begin >= end || end > tokens)
@@ -91,6 +94,9 @@ void TokenMask::read_table(Problems& problems, std::int64_t tokens) {
     begins_.push_back(begin);
     ends_.push_back(end);
   }
+  if (!begins_.empty()) return;
+  add(problems, fmt::format("{} has no range", file.path().string()),
+      "leave mask out where all tokens count");
 }
 
 bool TokenMask::counts(std::int64_t token) const {

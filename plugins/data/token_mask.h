@@ -15,7 +15,7 @@ class TokenMask {
  public:
   // All tokens count.
   TokenMask() = default;
-  // `files`: of bytes, 0 for a token that does not count and 1 for one that does, `tokens` together;
+  // `files`: of bytes, 0 for a token that does not count and 1 for one that does, `tokens` of them;
   // or a .csv of the columns begin and end, one range of tokens that do not count in each line,
   // sorted, from begin to end - 1. Adds a problem with the key `mask`, and the place, for what
   // cannot be right.
@@ -25,6 +25,10 @@ class TokenMask {
   bool any() const { return !files_.empty(); }
   // Throws Error (run, "data.mask") for a byte that is neither 0 nor 1.
   bool counts(std::int64_t token) const;
+  // Throws Error (run) if a file was cut off since it was opened, and read as zeros.
+  void check() const {
+    for (const MappedFile& file : files_) file.check();
+  }
   const std::vector<MappedFile>& files() const { return files_; }
 
  private:

@@ -685,23 +685,24 @@ class CrossEntropyOp final : public BlockOp {
     return Options()
         .number("weight", "factor of the loss")
         .fallback(1.0)
-        .integer("over",
+        .integer("mean_over",
                  "mean of the labels that count of each so many sequences, and then of these "
                  "means; left out: of all sequences of a step")
         .optional()
         .at_least(1);
   }
   explicit CrossEntropyOp(const Values& values)
-      : weight_(values.number("weight")), over_(values.has("over") ? values.integer("over") : 0) {}
+      : weight_(values.number("weight")),
+        mean_over_(values.has("mean_over") ? values.integer("mean_over") : 0) {}
   std::vector<std::string> inputs() const override { return {"logits", "labels"}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {b.cross_entropy(name, inputs[0], inputs[1], weight_, over_)};
+    return {b.cross_entropy(name, inputs[0], inputs[1], weight_, mean_over_)};
   }
 
  private:
   const double weight_;
-  const std::int64_t over_;
+  const std::int64_t mean_over_;
 };
 
 ExpertOptions read_router(const Values& values) {

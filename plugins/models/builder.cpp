@@ -245,12 +245,18 @@ void Builder::check_below(const std::string& name, int indices, Dim rows) const 
         return fmt::format("{} has indices below {}, and there are {} = {} rows",
                            graph.value(indices).name, known->second, rows.name(), graph.size(rows));
       },
-      "give the weight or the logits as many rows");
+      "give the dim as many rows, or the indices a smaller below");
+}
+
+void Builder::require_indices(const std::string& name, int value) const {
+  require(
+      graph.value(value).scalar == Scalar::index, name,
+      [&] { return fmt::format("{} are numbers, not indices", graph.value(value).name); },
+      "an input with below, or m.tokens: inputs = { places = { \"batch\", \"seq\", below = 16 } }");
 }
 
 int Builder::gather(const std::string& name, int x, int indices) {
-  require(graph.value(indices).scalar == Scalar::index, name,
-          [&] { return fmt::format("{} are numbers, not indices", graph.value(indices).name); });
+  require_indices(name, indices);
   const Dims &from = dims(x), &to = dims(indices);
   require(from.size() >= 2 && to.size() >= 2 && from[0] == Dim("batch") && to[0] == Dim("batch"),
           name, [&] {
@@ -266,8 +272,11 @@ int Builder::gather(const std::string& name, int x, int indices) {
 }
 
 int Builder::scatter(const std::string& name, int rows, int indices, Dim to) {
-  require(graph.value(indices).scalar == Scalar::index, name,
-          [&] { return fmt::format("{} are numbers, not indices", graph.value(indices).name); });
+  require_indices(name, indices);
+  refuse_batch(name, to);
+  require(
+      to != Dim("keys"), name, [] { return std::string("keys are what attention reads"); },
+      "scatter to seq");
   size_of(name, to);
   const Dims &all = dims(rows), &from = dims(indices);
   require(from.size() >= 2 && from[0] == Dim("batch") && all.size() >= from.size() &&
@@ -289,9 +298,16 @@ int Builder::scatter(const std::string& name, int rows, int indices, Dim to) {
 
 int Builder::pool(const std::string& name, int x, Dim to, Dim of, bool max) {
   refuse_batch(name, of);
+  refuse_run(name, to);
   const std::int64_t groups = size_of(name, to);
   Dims out = dims(x);
   require_dim(name, "x", out, of);
+  require(
+      !contains(out, to), name,
+      [&] {
+        return fmt::format("x {} has the dim {} of the groups already", text_of(out), to.name());
+      },
+      "give the groups a dim of their own in dims");
   const bool is_run = of != Dim("seq") || graph.size(of) > 1;  // else built to look at, not to run
   require(
       !is_run || graph.size(of) % groups == 0, name,
@@ -307,10 +323,7 @@ int Builder::pool(const std::string& name, int x, Dim to, Dim of, bool max) {
 }
 
 int Builder::lookup(const std::string& name, int indices, int weight) {
-  require(
-      graph.value(indices).scalar == Scalar::index, name,
-      [&] { return fmt::format("{} are numbers, not indices", graph.value(indices).name); },
-      "m.tokens:lookup(weight)");
+  require_indices(name, indices);
   require(dims(weight).size() == 2, name,
           [&] { return fmt::format("weight {} is not (rows, width)", text_of(dims(weight))); });
   for (const Dim dim : dims(weight)) refuse_batch(name, dim);
@@ -705,7 +718,7 @@ int Builder::concat(const std::string& name, int a, int b, Dim into, const Dims&
 }
 
 int Builder::cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight,
-                           std::int64_t over) {
+                           std::int64_t mean_over) {
   Dims rows = dims(logits);
   require(rows.size() >= 2 && rows.front() == Dim("batch"), name, [&] {
     return fmt::format("logits {} are not (batch, seq, vocab), or (batch, …, classes)",
@@ -729,31 +742,26 @@ int Builder::cross_entropy(const std::string& name, int logits, int labels_of_lo
   int stats = append(
       op(name + ".stats", ce_stats(), {use(logits), use(largest), use(labels_of_logits)}, {"stat"}),
       {{"", dims_of_stats}})[0];
-  LabelCounts counts{over, 0};
-  int counted = labels_of_logits;
+  LossDivisor divisor{mean_over, 0};
+  int of_data = labels_of_logits;
   if (const auto found = shifted_.find(labels_of_logits); found != shifted_.end()) {
-    std::tie(counted, counts.shift) = found->second;
-    stats = append(op(name + ".edge", without_last(counts.shift), {use(stats)}, {"stat"}),
+    std::tie(of_data, divisor.shift) = found->second;
+    stats = append(op(name + ".edge", without_last(divisor.shift), {use(stats)}, {"stat"}),
                    {{"", dims_of_stats}})[0];
   }
-  require(counted == labels || over == 0, name, [&] {
-    return fmt::format("labels of {} are not those of tokens, which over counts",
-                       graph.value(labels_of_logits).name);
+  require(of_data == labels || mean_over == 0, name, [&] {
+    return fmt::format(
+        "labels of {} are not those of tokens, so that mean_over says nothing of them",
+        graph.value(labels_of_logits).name);
   });
   const std::int64_t sequences = tokens_per_step_ / graph.size("seq");
-  require(
-      over == 0 || graph.size("seq") == 1 || sequences % over == 0, name,
-      [&] {
-        return fmt::format("a step has {} sequences, which are no groups of {}", sequences, over);
-      },
-      "a number of sequences that divides the batch");
   std::int64_t labels_per_step = sequences;
   for (std::size_t d = 1; d < rows.size(); ++d) labels_per_step *= graph.size(rows[d]);
   const char* of_step = rows.size() == 1               ? "sequences"
                         : rows == Dims{"batch", "seq"} ? "tokens"
                                                        : "";
   const auto type = ce_loss(labels_per_step, weight, of_step,
-                            counted == labels ? std::optional(counts) : std::nullopt);
+                            of_data == labels ? std::optional(divisor) : std::nullopt);
   return append(op(name, type, {use(stats)}, {"stat"}), {{"", {}}})[0];
 }
 

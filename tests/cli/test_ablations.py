@@ -197,7 +197,7 @@ class Ablations(ProgramCase):
 
     def test_plain_dp_of_ten_billion(self):
         _, said = self.said("pitfalls/plain_dp_10b")
-        self.assertRegex(said["Mistake"], r"9\.78 billion parameters needs 16[01]\.\d GB, (2\.00|2\.01) times .* 16\.0 bytes a parameter")
+        self.assertRegex(said["Mistake"], r"9\.78 billion parameters needs 15[89]\.\d GB, (1\.99|2\.00) times .* 16\.0 bytes a parameter")
         self.assertIn("the first that fits is ZeRO 1", said["Cure"])
         self.assertTrue(1.4 < float(re.findall(rf"{N} times dp's", said["Cure"])[1]) <= 1.5, said)
 

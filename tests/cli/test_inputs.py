@@ -97,7 +97,7 @@ mw.train { model = mw.llama { layers = 1, hidden = 8, heads = 2, ffn = 8, vocab 
         found = load_file(self.folder / "again.safetensors")
         np.testing.assert_array_equal(found["labels"], 34 - found["tokens"])
         for tensors, vocab, said in (({"tokens": short}, 35, "without labels, a row has one token more"),
-                                     ({"tokens": tokens}, 20, "20 ids are too few"), ({"tokens": tokens - 1}, 35, "tokens are down to -1"),
+                                     ({"tokens": tokens}, 20, "20 ids are too few"), ({"tokens": tokens - 1}, 35, "tokens are -1 at row"),
                                      ({"tokens": tokens.astype("f4")}, 35, "tokens are F32")):
             save_file(tensors, self.folder / "rows.safetensors")
             with self.subTest(said):

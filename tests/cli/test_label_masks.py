@@ -1,5 +1,5 @@
-"""Labels that count nothing: each mix equals one rank, and transformers' loss and gradient norm; steps, ranks and
-microbatches without any label that counts; where masks come from, and masks that cannot be right."""
+"""Labels that count nothing: each mix equals one rank, and transformers' loss and gradient norm;
+steps, ranks and microbatches without any label that counts; masks that cannot be right."""
 
 import json
 import unittest
@@ -22,8 +22,8 @@ local function ahead(over)
     end
     local y = x
     for _ in m:layers(1) do y = y + m.labels:lookup(w); y = y + y:rms_norm():mlp() end
-    return { x:rms_norm():linear { w }:cross_entropy(m.labels, { over = over }),
-      y:rms_norm():linear { w }:cross_entropy(m.labels:shift(1), { weight = 0.3, over = over }) }
+    return { x:rms_norm():linear { w }:cross_entropy(m.labels, { mean_over = over }),
+      y:rms_norm():linear { w }:cross_entropy(m.labels:shift(1), { weight = 0.3, mean_over = over }) }
   end }
 end
 local function experiment(model, plan, more)
@@ -166,20 +166,64 @@ class LabelMasks(ProgramCase):
         runs = [self.only("run", self.write(script % given)) for given in ('"mask_*.bin"', '"mask.csv"', "nil")]
         self.assertEqual(runs[0]["losses"], runs[1]["losses"])
         self.assertNotEqual(runs[0]["losses"], runs[2]["losses"])
-        wrong = {"short.bin": mask[:399].tobytes(), "two.bin": b"\x02" + mask[1:].tobytes(), "text.csv": b"begin,end\n0,a\n", "far.csv": b"390,401\n",
-                 "none.csv": b"5,5\n", "back.csv": b"5,9\n8,10\n"}
+        wrong = {"short.bin": mask[:399].tobytes(), "two.bin": b"\x02" + mask[1:].tobytes(), "text.csv": b"begin,end\n0,a\n", "far.csv": b"begin,end\n390,401\n",
+                 "none.csv": b"begin,end\n5,5\n", "back.csv": b"begin,end\n5,9\n8,10\n", "bare.csv": b"5,9\n", "no.csv": b"begin,end\n"}
         for name, content in wrong.items():
             (self.folder / name).write_bytes(content)
         words = {"short.bin": "has 399 bytes, and the data have 400 tokens", "two.bin": "byte 0 is 2", "text.csv": 'text.csv:2: "0,a" is no range',
-                 "far.csv": "tokens 390 to 401 of 400", "none.csv": "tokens 5 to 5 of 400", "back.csv": "begins at 8, and the range before ends at 9"}
+                 "far.csv": "tokens 390 to 401 of 400", "none.csv": "tokens 5 to 5 of 400", "back.csv": "begins at 8, and the range before ends at 9",
+                 "bare.csv": 'the first line is "5,9"', "no.csv": "has no range"}
         calls = [(script.split("\n")[-2] + script.split("\n")[-1]) % f'"{name}"' for name in wrong]
         errors = self.all_refused(SCRIPT, *((call, 2, "data.mask data.mask") for call in calls))
         for name, error in zip(wrong, errors):
             self.assertIn(words[name], error["message"])
-        self.all_refused(SCRIPT, ((script.split("\n")[-2] + script.split("\n")[-1]) % '"nothing.bin"', 2, "file.missing data.mask"))
+        call = script.split("\n")[-2] + script.split("\n")[-1]
+        self.all_refused(SCRIPT, (call % '"nothing.bin"', 2, "file.missing data.mask"),
+                         (call % '{ "mask_1.bin", "mask_1.bin", "mask_2.bin" }', 2, "data.twice data.mask"))
+
+    def test_a_mask_that_changes_in_a_run_ends_it(self):
+        np.random.default_rng(3).integers(0, 64, 4000).astype(np.uint16).tofile(self.folder / "tokens.bin")
+        np.ones(4000, np.uint8).tofile(self.folder / "mask.bin")
+        done = self.call("run", self.write(SCRIPT + """mw.train(experiment(llama, {}, { sequence = 16, batch = 2, microbatch = 1, steps = 20,
+          data = mw.shards { "tokens.bin", dtype = "u16", mask = "mask.bin" },
+          observe = function(step) if step == 4 then io.open("mask.bin", "w"):close() end end }))"""))
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("mask.bin", done.stderr)
+
+    def test_masked_labels_are_tokens_for_a_model_that_reads_them(self):
+        np.random.default_rng(4).integers(0, 64, 400).astype(np.uint16).tofile(self.folder / "tokens.bin")
+        (np.arange(400) % 3 > 0).astype(np.uint8).tofile(self.folder / "mask.bin")
+        script = SCRIPT + """
+local reads = mw.model { name = "reads", dims = { hidden = 32, heads = 4, vocab = 64 }, graph = function(m)
+  local w = m:weight { "embedding", "vocab", "hidden" }
+  local x = m.tokens:lookup(w) + m.labels:lookup(w)
+  for _ in m:layers(1) do x = x + x:rms_norm():attention() end
+  return x:rms_norm():linear { w }:cross_entropy(m.labels)
+end }
+mw.train(experiment(reads, {}, { sequence = 16, batch = 2, data = mw.shards { "tokens.bin", dtype = "u16", order = "sequential" %s } }))"""
+        found = []
+        for name, mask in (("plain", ""), ("masked", ', mask = "mask.bin"')):
+            self.only("logits", self.write(script % mask), "-o", name)
+            found.append(safetensors.numpy.load_file(self.folder / name))
+        plain, masked = found
+        np.testing.assert_array_equal(plain["logits"], masked["logits"])
+        counted = masked["labels"] >= 0
+        self.assertTrue(counted.any() and not counted.all())
+        np.testing.assert_array_equal(plain["labels"][counted], masked["labels"][counted])
+
+    def test_a_sweep_over_masks_and_steps_without_labels(self):
+        """Each cell has a plan of its own; steps without labels are alike in all mixes."""
+        sweep = SCRIPT + """mw.sweep { name = "masks", base = experiment(llama, { dp(2) }, { batch = 2, microbatch = 1, steps = 5 }),
+          over = { %s }, same_loss_as = "dp(2)" }:go()"""
+        for over in ('["data.masked"] = { 0, 0.5, 1 }', 'plan = { { dp(2) }, { pp(2) }, { tp(2) } }'):
+            text = sweep.replace(', same_loss_as = "dp(2)"', "") if "data" in over else sweep.replace("steps = 5", "steps = 5, data = mw.synthetic { sequence = 16, masked = 1 }")
+            done = self.call("run", self.write(text % over), "--json")
+            self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
 
     def test_what_cannot_be_is_refused(self):
-        safetensors.numpy.save_file({"tokens": np.zeros((4, 8), int), "labels": np.full((4, 8), -2)}, self.folder / "rows.safetensors")
+        save = lambda name, label: safetensors.numpy.save_file({"tokens": np.zeros((4, 8), int), "labels": np.full((4, 8), label)}, self.folder / name)
+        save("rows.safetensors", -2)
+        save("none.safetensors", -100)
         classes = """mw.model { name = "classes", dims = { hidden = 32, heads = 4, vocab = 64, kinds = 4 }, inputs = { kind = { "batch", below = "kinds" } },
           graph = function(m)
             local x = m.tokens:lookup(m:weight { "embedding", "vocab", "hidden" })
@@ -188,11 +232,12 @@ class LabelMasks(ProgramCase):
           end }"""
         self.all_refused(
             SCRIPT,
-            ("mw.plan(experiment(ahead(3), { dp(2) }))", 2, "model.dims model.graph"),
+            ("mw.plan(experiment(ahead(3), { dp(2) }))", 3, "batch.groups batch"),
             ('mw.plan(experiment(llama, {}, { sequence = 8, data = mw.tensors "rows.safetensors" }))', 2, "data.shape data.path"),
             ("mw.plan(experiment(llama, {}, { data = mw.synthetic { sequence = 16, masked = 1.5 } }))", 2, "option.range data.masked"),
+            ('mw.verify(experiment(llama, { dp(2) }, { sequence = 8, batch = 4, data = mw.tensors "none.safetensors" }))', 1, "verify.no-labels data"),
             (f"mw.plan(experiment({classes % ''}, {{}}))", 3, "model.labels model"),
-            (f"mw.plan(experiment({classes % ', { over = 1 }'}, {{}}))", 2, "model.dims model.graph"))
+            (f"mw.plan(experiment({classes % ', { mean_over = 1 }'}, {{}}))", 2, "model.dims model.graph"))
 
     def test_logits_say_which_labels_count(self):
         self.only("logits", self.write(SCRIPT + "mw.train(experiment(llama, {}))"), "-o", "logits.safetensors")

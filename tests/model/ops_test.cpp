@@ -320,19 +320,19 @@ TEST_CASE("ce_loss", "[kernels]") {
 }
 
 TEST_CASE("a loss of the labels that count", "[kernels]") {
-  const auto counted = ce_loss(20, 0.5, "tokens", LabelCounts{2, 1})->counted();
-  REQUIRE(counted);
-  CHECK_FALSE(ce_loss(20)->counted());
-  for (const LabelCounts counts :
-       {LabelCounts{}, LabelCounts{3, 0}, LabelCounts{0, 4}, LabelCounts{12, 34}}) {
-    const auto read = LabelCounts::of(counts.name());
+  const auto masked = ce_loss(20, 0.5, "tokens", LossDivisor{2, 1})->masked_form();
+  REQUIRE(masked);
+  CHECK_FALSE(ce_loss(20)->masked_form());
+  for (const LossDivisor divisor :
+       {LossDivisor{}, LossDivisor{3, 0}, LossDivisor{0, 4}, LossDivisor{12, 34}}) {
+    const auto read = LossDivisor::of(divisor.name());
     REQUIRE(read);
-    CHECK((read->sequences == counts.sequences && read->shift == counts.shift));
+    CHECK((read->sequences == divisor.sequences && read->shift == divisor.shift));
   }
   for (const char* other :
-       {"label counts", "label counts of a step from 1", "label counts of sequences", "labels"})
-    CHECK_FALSE(LabelCounts::of(other));
-  OpCase c(counted->type, {{"stat", "batch", "seq"}, {"batch", "seq"}}, {{}},
+       {"loss divisors", "loss divisors of a step from 1", "loss divisors of sequences", "labels"})
+    CHECK_FALSE(LossDivisor::of(other));
+  OpCase c(masked->type, {{"stat", "batch", "seq"}, {"batch", "seq"}}, {{}},
            {{"stat", 2}, {"batch", 2}, {"seq", 5}});
   c.real(0);
   c.inputs[0].abs_().add_(1);

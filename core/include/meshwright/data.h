@@ -19,7 +19,8 @@ namespace mw {
 struct SourceFile {
   std::filesystem::path path;
   // Whether the source finds this file by the name of the file before it in the list, as an index
-  // beside its tokens, or by another option than `path`.
+  // beside its tokens. A copy of the data then needs this file in the same folder, but the source's
+  // options do not name it.
   bool implied = false;
 };
 
@@ -35,8 +36,9 @@ class TokenSource {
   virtual bool masks_labels() const { return false; }
 
   // Reads sample `k`, numbered from 0 over all steps, in one order for every mix. Writes its
-  // `sequence` tokens to `inputs`, and the tokens one position later to `labels`: -1 for a label
-  // that counts nothing, if the source masks labels.
+  // `sequence` tokens to `inputs`, and the tokens one position later to `labels`. A source that
+  // masks labels writes -1 - id for a label that counts nothing in a loss. A model that reads
+  // labels as tokens still reads the id.
   virtual void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                       std::int64_t* labels) const = 0;
 
@@ -52,8 +54,8 @@ class TokenSource {
       sample(first + row, sequence, input + row * sequence, label + row * sequence);
   }
 
-  // How many labels count of each of the samples [first, first + samples). Reads them once for the
-  // ranges that were asked for last.
+  // How many labels count of each of the samples [first, first + samples). Reads these samples, and
+  // remembers the answers of the last few calls.
   std::shared_ptr<const std::vector<std::int64_t>> counted_labels(std::int64_t first,
                                                                   std::int64_t samples,
                                                                   std::int64_t sequence) const;
@@ -61,15 +63,20 @@ class TokenSource {
   // A digest of the data, for the experiment's hash. Empty if the options determine the data.
   virtual std::string content() const { return {}; }
 
-  // The files that the source reads, in order. A source with the same options, but with the files
-  // that are not `implied` as the list of its option `path`, must yield the same tokens. Empty: the
-  // source reads no files, or has no option `path`.
+  // The files of tokens that the source reads, in order. A source with the same options, but with
+  // the files that are not `implied` as the list of its option `path`, must yield the same tokens.
+  // Empty: the source reads no files, or has no option `path`.
   virtual std::vector<SourceFile> files() const { return {}; }
 
  private:
   struct Counted;
   const std::unique_ptr<Counted> counted_;
 };
+
+// Removes the options that name a source's files, where their content stands for them.
+inline void erase_paths(Json& options) {
+  for (const char* key : {"path", "mask"}) options.erase(key);
+}
 
 // What a token source may depend on beside its own options.
 struct DataContext {

@@ -107,9 +107,9 @@ class Graph {
   // (OpType::in_parts). The value of a key is the dim of its parts, which this graph must have.
   // Values keep their indices.
   Graph with_parts(const std::map<int, Dim>& parts) const;
-  // A copy of this graph whose losses divide by LabelCounts, which it reads as data values, if they
-  // have such a form (OpType::counted).
-  Graph with_label_counts() const;
+  // A copy of this graph in which losses that have a masked form (OpType::masked_form) are of this
+  // form, with the divisors as data values.
+  Graph with_masked_losses() const;
   std::vector<int> parameters() const;  // indices of values, in the order in which they were added
   std::int64_t count(int value) const;  // global elements of a value
   std::int64_t parameter_count() const;
@@ -145,5 +145,8 @@ class Graph {
   std::vector<std::int64_t> sizes_;  // by Dim::id(); -1: the graph has no such dim
   std::shared_ptr<Body> body_ = std::make_shared<Body>();
 };
+
+// Whether an op reads the divisors of a loss as a data value.
+bool reads_loss_divisor(const Graph& graph, const Op& op);
 
 }  // namespace mw

@@ -13,20 +13,22 @@ namespace mw {
 
 // What a run brings for a data value, by the value's name. Every run has "tokens" and "labels",
 // indices of (batch, seq), and "positions", indices of (seq); "positions of DIM" are indices of
-// another dim. All other names are inputs (DataInput), of any dims that begin with batch.
-enum class DataValue : std::uint8_t { tokens, labels, positions, input };
+// another dim. Names of a LossDivisor are data values of every run too. All other names are inputs
+// (DataInput), of any dims that begin with batch.
+enum class DataValue : std::uint8_t { tokens, labels, positions, loss_divisors, input };
 DataValue data_value_of(std::string_view name);
 
-// A data value of (batch, seq), indices: for each token by how many the loss of its label is
-// divided, or 0, if that label counts nothing. Every run has it.
-struct LabelCounts {
-  // A loss is the mean over the labels that count of a step (0), or of each so many sequences, one
-  // after the other, and then over these means. Groups without a label that counts are left out.
+// By how many the loss of each label is divided where not all labels count: indices of (batch,
+// seq), 0 for a label that counts nothing.
+struct LossDivisor {
+  // 0: the loss is the mean over all labels of a step that count. n: each n sequences of the step,
+  // one after the other, have a mean of their own, and the loss is the mean over these means.
+  // Sequences without a label that counts have none.
   std::int64_t sequences = 0;
   std::int64_t shift = 0;  // the label is that of the token so many places further on
 
   std::string name() const;  // the data value's
-  static std::optional<LabelCounts> of(std::string_view name);
+  static std::optional<LossDivisor> of(std::string_view name);
 };
 
 struct DataInput {

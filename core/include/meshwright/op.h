@@ -166,7 +166,6 @@ struct Cost {
 
 // A number that is built into an op and must match the step: "tokens", the number of tokens of all
 // microbatches of a step, by which a loss divides; "sequences", the number of sequences of a step.
-// "none" says that there is no such number, as the divisor is an operand.
 struct StepConstant {
   std::string name;
   double value = 0;
@@ -176,10 +175,11 @@ class Graph;
 class Op;
 class OpType;
 
-// The form of a loss in which a further operand says by how many each label's loss is divided.
-struct CountedLoss {
+// The form of a loss for data in which not all labels count: the divisors of the labels' losses are
+// a further operand.
+struct MaskedLoss {
   std::shared_ptr<const OpType> type;
-  LabelCounts counts;
+  LossDivisor divisor;
 };
 
 class OpType {
@@ -201,8 +201,8 @@ class OpType {
   // Numbers of the step that are built into the op. A plan whose step has other numbers is refused
   // before it runs (libs/prove/constants.cpp).
   virtual std::vector<StepConstant> constants(const Op&) const { return {}; }
-  // A loss of labels (batch, seq) may have another form for data in which not every label counts.
-  virtual std::optional<CountedLoss> counted() const { return {}; }
+  // A loss of labels (batch, seq) may have a form for data in which not all labels count.
+  virtual std::optional<MaskedLoss> masked_form() const { return {}; }
   // Called where axes cut OpTraits::divides. Appends ops to `graph` that compute `op` part by
   // part, and returns the op that makes op's outputs from their results. `parts`: a dim of the
   // graph that has one element for each part. No part is smaller than an even share, rounded

@@ -14,7 +14,8 @@ namespace mw {
 void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
                        Problems& problems);
 
-// Adds a problem if no loss of the graph divides by the labels that count.
-void check_counts_labels(const Graph& graph, Problems& problems);
+// Adds a problem if no loss of the graph is of a masked form, and for each loss of labels that is
+// not.
+void check_masked_losses(const Graph& graph, Problems& problems);
 
 }  // namespace mw

@@ -266,6 +266,7 @@ int Graph::find(const std::string& name) const {
 DataValue data_value_of(std::string_view name) {
   if (name == "tokens") return DataValue::tokens;
   if (name == "labels") return DataValue::labels;
+  if (LossDivisor::of(name)) return DataValue::loss_divisors;
   const bool positions = name == "positions" || name.starts_with("positions of ");
   return positions ? DataValue::positions : DataValue::input;
 }
@@ -291,15 +292,12 @@ void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,
     const bool positions = kind == DataValue::positions && value.dims.size() == 1 &&
                            value.dims.front() != batch &&
                            (value.name != "positions" || value.dims.front() == seq);
-    const bool counts = LabelCounts::of(value.name) && value.scalar == Scalar::index &&
-                        value.dims == Dims{batch, seq};
     const bool fits =
-        counts ||
-        (kind == DataValue::input
-             ? declared && !value.dims.empty() && value.dims.front() == batch &&
-                   std::count(value.dims.begin(), value.dims.end(), batch) == 1
-             : value.scalar == Scalar::index &&
-                   (positions || (kind != DataValue::positions && value.dims == Dims{batch, seq})));
+        kind == DataValue::input
+            ? declared && !value.dims.empty() && value.dims.front() == batch &&
+                  std::count(value.dims.begin(), value.dims.end(), batch) == 1
+            : value.scalar == Scalar::index &&
+                  (positions || (kind != DataValue::positions && value.dims == Dims{batch, seq}));
     if (fits) continue;
     problems.add(
         Stage::plan, "model.data", "model",

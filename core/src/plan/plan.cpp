@@ -163,7 +163,7 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
   }
   auto graph = call_plugin(PluginPlace{request.model->name(), "model"}, "built its graph", [&] {
     Graph built = request.model->build(sizes[0], sizes[1], sizes[2]);
-    return std::make_shared<const Graph>(request.masked_labels ? built.with_label_counts()
+    return std::make_shared<const Graph>(request.masked_labels ? built.with_masked_losses()
                                                                : std::move(built));
   });
   recent.add(request.model, sizes, graph);
@@ -207,7 +207,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
       *whole, declares == nullptr ? std::vector<DataInput>() : declares->inputs(request.sequence),
       found);
   check_sizes(*whole, found);
-  if (request.masked_labels) check_counts_labels(*whole, found);
+  if (request.masked_labels) check_masked_losses(*whole, found);
   if (!found.empty()) return give_up();
   Draft draft(*whole, plan->mesh);
   for (const StrategyChoice& choice : request.strategies) {

@@ -222,7 +222,7 @@ void CodeFootprint::run() {
 }
 
 // Tokens and labels of the same rows are read together, then cut to the rank's columns: a copy,
-// but of one row. Each input is read by itself.
+// but of one row. Each input and the divisors of a loss are read by themselves.
 void CodeFootprint::load() {
   const std::int64_t sequence = program_.graph->size("seq");
   Few<Range, 2> read;
@@ -230,7 +230,8 @@ void CodeFootprint::load() {
   for (int slot : i_.outputs) {
     const Slot& s = program_.slots[slot];
     bytes += touched(slot);
-    if (data_value_of(s.name) == DataValue::input) {
+    const DataValue kind = data_value_of(s.name);
+    if (kind == DataValue::input || kind == DataValue::loss_divisors) {
       const InputCut cut = input_cut(rank_, slot);
       const Holder rows = scratch_holder(static_cast<int>(2 * i_.outputs.size()) + slot);
       make(rows, cut.bytes_read(), Category::buffers);
@@ -239,7 +240,7 @@ void CodeFootprint::load() {
       continue;
     }
     const DataCut cut = rank_.data_cut(slot);
-    if (data_value_of(s.name) == DataValue::positions) {
+    if (kind == DataValue::positions) {
       const bool joined = cut.columns.size() > 1;  // of several runs of positions
       if (joined) make(scratch_holder(pass_scratch), rank_.bytes(slot), Category::buffers);
       fresh(slot, Category::buffers);

@@ -122,7 +122,10 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   outcome_.lr = lr;
   outcome_.labels = labels_of_step();
   outcome_.update_left_out = !forward_only_ && outcome_.labels == 0;
-  if (!forward_only_ && kept_->scaler.begin(index)) make_hooks();
+  // What hooks keep of a step without an update is dropped.
+  const bool without_update = !forward_only_ && std::exchange(kept_->had_no_labels, false);
+  if (!forward_only_ && (kept_->scaler.begin(index) || without_update)) make_hooks();
+  if (!forward_only_) kept_->had_no_labels = outcome_.labels == 0;
   const bool traced =
       std::find(setup_.trace.begin(), setup_.trace.end(), index) != setup_.trace.end();
   if (traced && setup_.account) account_.begin(outcome_);
@@ -370,26 +373,21 @@ void Executor::copy(const Lowered& l, Microbatch& m) {
   }
 }
 
-std::int64_t Executor::samples_of_step() const {
-  std::int64_t samples = 0;
-  for (int m = 0; m < program_.microbatches; ++m) samples += program_.batch_of(m);
-  return samples;
-}
-
 std::int64_t Executor::labels_of_step() const {
-  const std::int64_t samples = samples_of_step(), sequence = graph_.size("seq");
+  const std::int64_t samples = program_.first_row(program_.microbatches),
+                     sequence = graph_.size("seq");
   if (!setup_.data->masks_labels()) return samples * sequence;
   const auto counted = setup_.data->counted_labels(setup_.first_sample(step_), samples, sequence);
   return std::accumulate(counted->begin(), counted->end(), std::int64_t{0});
 }
 
-// Writes, for the samples from `first` on, by how many the loss of each label is divided.
-void Executor::read_counts(const LabelCounts& counts, std::int64_t first,
-                           const at::Tensor& read) const {
-  const std::int64_t begin = setup_.first_sample(step_), samples = samples_of_step(),
-                     sequence = read.size(1);
+// Writes the divisors of the labels of samples from `first` on.
+void Executor::read_divisors(const LossDivisor& divisor, std::int64_t first,
+                             const at::Tensor& rows) const {
+  const std::int64_t begin = setup_.first_sample(step_), sequence = rows.size(1),
+                     samples = program_.first_row(program_.microbatches);
   const auto counted = setup_.data->counted_labels(begin, samples, sequence);
-  const std::int64_t group = counts.sequences > 0 ? counts.sequences : samples;
+  const std::int64_t group = divisor.sequences > 0 ? divisor.sequences : samples;
   std::vector<std::int64_t> labels;  // of each group
   for (std::int64_t k = 0; k < samples; ++k) {
     if (k % group == 0) labels.push_back(0);
@@ -398,42 +396,46 @@ void Executor::read_counts(const LabelCounts& counts, std::int64_t first,
   const std::int64_t groups =
       std::count_if(labels.begin(), labels.end(), [](std::int64_t count) { return count > 0; });
   std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size());
-  auto* to = read.data_ptr<std::int64_t>();
-  for (std::int64_t row = 0; row < read.size(0); ++row) {
+  auto* to = rows.data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < rows.size(0); ++row) {
     setup_.data->sample(first + row, sequence, inputs.data(), ids.data());
-    const std::int64_t divisor =
+    const std::int64_t of_label =
         groups * labels[static_cast<std::size_t>((first + row - begin) / group)];
-    for (std::int64_t t = counts.shift; t < sequence + counts.shift; ++t)
-      *to++ = t < sequence && ids[static_cast<std::size_t>(t)] >= 0 ? divisor : 0;
+    for (std::int64_t t = divisor.shift; t < sequence + divisor.shift; ++t)
+      *to++ = t < sequence && ids[static_cast<std::size_t>(t)] >= 0 ? of_label : 0;
+  }
+}
+
+// Writes an input of samples from `first` on.
+void Executor::read_input(const std::string& name, std::int64_t first,
+                          const at::Tensor& rows) const {
+  const auto* source = dynamic_cast<const InputSource*>(setup_.data.get());
+  const auto* model = dynamic_cast<const ModelInputs*>(setup_.plan->request.model.get());
+  DataInput input;
+  if (model != nullptr && source != nullptr) {
+    for (DataInput& declared : model->inputs(graph_.size("seq")))
+      if (declared.name == name) input = std::move(declared);
+  }
+  if (input.name.empty())  // a plan's check knows the model, and not the source of a C++ caller
+    throw std::logic_error("no run has the data value \"" + name + "\"");
+  for (std::int64_t row = 0; row < rows.size(0); ++row) {
+    const at::Tensor into = rows.select(0, row);
+    input.below > 0 ? source->indices(input, first + row, into.data_ptr<std::int64_t>())
+                    : source->reals(input, first + row, into.data_ptr<float>());
   }
 }
 
 // Reads whole rows, then takes this rank's part of them in the dtype of the slot.
-at::Tensor Executor::load_input(const Loaded& one, const Microbatch& m) const {
+at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
   const Slot& slot = program_.slots[one.slot];
-  const auto* source = dynamic_cast<const InputSource*>(setup_.data.get());
-  const auto* model = dynamic_cast<const ModelInputs*>(setup_.plan->request.model.get());
   const InputCut& cut = one.input;
-  DataInput input;
-  if (model != nullptr && source != nullptr) {
-    for (DataInput& declared : model->inputs(graph_.size("seq")))
-      if (declared.name == slot.name) input = std::move(declared);
-  }
-  const std::optional<LabelCounts> counts = LabelCounts::of(slot.name);
-  if (input.name.empty() &&
-      !counts)  // a plan's check knows the model, and not the source of a C++ caller
-    throw std::logic_error("no run has the data value \"" + slot.name + "\"");
   std::vector<std::int64_t> shape = cut.shape;
   shape.insert(shape.begin(), cut.rows.size);
   const at::Tensor read = at::empty(shape, cut.indices ? at::kLong : at::kFloat);
   const std::int64_t first =
       setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset;
-  if (counts) read_counts(*counts, first, read);
-  for (std::int64_t row = 0; !counts && row < cut.rows.size; ++row) {
-    const at::Tensor into = read.select(0, row);
-    cut.indices ? source->indices(input, first + row, into.data_ptr<std::int64_t>())
-                : source->reals(input, first + row, into.data_ptr<float>());
-  }
+  const std::optional<LossDivisor> divisor = LossDivisor::of(slot.name);
+  divisor ? read_divisors(*divisor, first, read) : read_input(slot.name, first, read);
   if (!cut.copies) return read;
   const at::Tensor part = at::empty(cut.local, read.options().dtype(scalar_type(slot.dtype)));
   std::size_t split = 0;  // the dim that may have several ranges
@@ -453,6 +455,18 @@ at::Tensor Executor::load_input(const Loaded& one, const Microbatch& m) const {
   return part;
 }
 
+namespace {
+
+// Puts the ids of labels that count nothing (TokenSource::sample) in their place: LossDivisor says
+// which labels count.
+void to_ids(const at::Tensor& labels) {
+  auto* id = labels.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < labels.numel(); ++i)
+    if (id[i] < 0) id[i] = -1 - id[i];
+}
+
+}  // namespace
+
 void Executor::load(const Lowered& l, Microbatch& m) {
   const Ledger::Scope scope(ledger_, Category::buffers);
   const auto cpu = at::TensorOptions().dtype(at::kLong);
@@ -465,8 +479,8 @@ void Executor::load(const Lowered& l, Microbatch& m) {
       for (const Range& run : cut.columns)
         runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
       data = runs.size() == 1 ? runs[0] : at::cat(at::TensorList(runs.data(), runs.size()));
-    } else if (one.what == DataValue::input) {
-      data = load_input(one, m);
+    } else if (one.what == DataValue::input || one.what == DataValue::loss_divisors) {
+      data = load_rows(one, m);
     } else {
       auto& [tokens, labels] = read[one.shares];
       if (!tokens.defined()) {
@@ -475,7 +489,7 @@ void Executor::load(const Lowered& l, Microbatch& m) {
         setup_.data->sample_rows(
             setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset, tokens,
             labels);
-        if (setup_.data->masks_labels()) labels.clamp_min_(0);  // LabelCounts says which count
+        if (setup_.data->masks_labels()) to_ids(labels);
       }
       data = in_runs(one.what == DataValue::labels ? labels : tokens, 1, cut.columns);
       if (cut.copies) data = data.contiguous();

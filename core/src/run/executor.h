@@ -119,7 +119,8 @@ class Executor : public RankRun {
   struct Kept {
     explicit Kept(std::shared_ptr<const LossScale> policy) : scaler(std::move(policy)) {}
     LossScaler scaler;
-    bool leaves_out = false;  // leaves out updates of steps that are not finite
+    bool leaves_out = false;     // leaves out updates of steps that are not finite
+    bool had_no_labels = false;  // no label of the last step counts
     std::map<Connection, std::unique_ptr<Communicator>> communicators;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
     std::vector<Begun> begun;                             // transfers not awaited yet
@@ -160,10 +161,11 @@ class Executor : public RankRun {
   // frees.
   void touch(const Lowered& l, const Microbatch& m);
   void load(const Lowered& l, Microbatch& m);
-  at::Tensor load_input(const Loaded& one, const Microbatch& m) const;
-  std::int64_t samples_of_step() const;
-  std::int64_t labels_of_step() const;  // those that count
-  void read_counts(const LabelCounts& counts, std::int64_t first, const at::Tensor& read) const;
+  at::Tensor load_rows(const Loaded& one, const Microbatch& m) const;
+  void read_input(const std::string& name, std::int64_t first, const at::Tensor& rows) const;
+  // How many labels of the step count.
+  std::int64_t labels_of_step() const;
+  void read_divisors(const LossDivisor& divisor, std::int64_t first, const at::Tensor& rows) const;
   void copy(const Lowered& l, Microbatch& m);
   // A watcher, and the plugin's observer that brought it; no observer for the program's own.
   struct Watching {

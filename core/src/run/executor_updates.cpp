@@ -88,9 +88,8 @@ void Executor::totals(const Lowered& l) {
   outcome_.stop = sums[2].item<double>() > 0;
   if (forward_only_) return;
   outcome_.loss_scale = kept_->scaler.scale();
-  outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()));
+  outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()), outcome_.labels > 0);
   outcome_.update_left_out = kept_->scaler.overflowed() || outcome_.labels == 0;
-  if (outcome_.labels == 0 && !kept_->scaler.overflowed()) kept_->scaler.leave_out();
   // A smaller loss scale does not make the loss finite: the forward pass does not depend on it.
   if (kept_->leaves_out && outcome_.labels > 0 &&
       (!outcome_.update_left_out || !std::isfinite(outcome_.loss))) {

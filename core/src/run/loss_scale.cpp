@@ -18,10 +18,10 @@ bool LossScaler::begin(std::int64_t step) {
   return anew;
 }
 
-double LossScaler::end(double scaled_norm) {
+double LossScaler::end(double scaled_norm, bool has_labels) {
   const double norm = scaled_norm / state_.scale;
   state_.overflowed = policy_ != nullptr && !std::isfinite(norm);
-  ++(state_.overflowed ? state_.left_out : state_.good);
+  ++(state_.overflowed || !has_labels ? state_.left_out : state_.good);
   return norm;
 }
 

@@ -31,6 +31,7 @@ class @CLASS@ final : public mw::TokenSource {
     const std::int64_t stride = 1 + k % strides_;
     for (std::int64_t t = 0; t < sequence; ++t) {
       inputs[t] = (k + t * stride) % ids_;
+      // A source whose masks_labels() is true writes -1 - id for a label that counts nothing.
       labels[t] = (k + (t + 1) * stride) % ids_;
     }
   }

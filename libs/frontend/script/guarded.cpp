@@ -224,9 +224,10 @@ class GuardedSource final : public TokenSource, public InputSource {
   // takes any other id for one that another rank has.
   void check_ids(std::int64_t k, const char* what, std::int64_t sequence, const std::int64_t* ids,
                  std::int64_t below, bool masks = false) const {
-    const auto wrong = [&](std::int64_t id) {  // a negative id is above all as unsigned
+    // A negative id is above all as unsigned. -1 - id is a label that counts nothing.
+    const auto wrong = [&](std::int64_t id) {
       return static_cast<std::uint64_t>(id) >= static_cast<std::uint64_t>(below) &&
-             !(masks && id == -1);
+             !(masks && id < 0 && -1 - id < below);
     };
     bool any = false;
     for (std::int64_t t = 0; t < sequence; ++t) any |= wrong(ids[t]);

@@ -122,11 +122,11 @@ Json deciding(const Json& resolved, const RunSetup& setup) {
   // paths.
   if (setup.data) {
     decides["tokens"] = {setup.data->tokens(), setup.data->content()};
-    if (!setup.data->content().empty()) decides["data"].erase("path");
+    if (!setup.data->content().empty()) erase_paths(decides["data"]);
   }
   if (setup.held_out_data) {
     decides["held_out"] = setup.held_out_data->content();
-    if (!setup.held_out_data->content().empty()) decides["evaluate"]["data"].erase("path");
+    if (!setup.held_out_data->content().empty()) erase_paths(decides["evaluate"]["data"]);
   }
   return decides;
 }

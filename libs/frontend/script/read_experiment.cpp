@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <set>
 #include <stdexcept>
 
 #include "meshwright/engine/host.h"
@@ -99,6 +100,7 @@ class Reader {
       for (const Registration* one : catalog->all(Kind::strategy)) names.emplace_back(one->name);
       return names;
     };
+    check_groups();
     if (!context_.unchecked) check_plans();
     return std::move(experiment_);
   }
@@ -429,6 +431,32 @@ class Reader {
     found.throw_if_any();
   }
 
+  // Refuses batches that are not whole groups of the sequences over which a loss has means.
+  void check_groups() const {
+    Problems found;
+    std::set<std::pair<std::int64_t, std::int64_t>> said;
+    for (const Plan* plan : experiment_.plans()) {
+      for (const Op& op : plan->graph->ops()) {
+        std::int64_t group = 0;
+        if (const auto masked = op.type->masked_form()) group = masked->divisor.sequences;
+        for (const Use& use : op.inputs) {
+          if (const auto divisor = LossDivisor::of(plan->graph->value(use.value).name))
+            group = divisor->sequences;
+        }
+        const std::int64_t batch = plan->request.batch;
+        if (group == 0 || batch % group == 0 || !said.insert({batch, group}).second) continue;
+        found.add(Stage::plan, "batch.groups", "batch",
+                  fmt::format("batch: the {} sequences of a step are no groups of {}, of which {} "
+                              "takes means",
+                              batch, group, op.name),
+                  batch < group ? fmt::format("nearest: {}", group)
+                                : fmt::format("nearest: {} or {}", batch / group * group,
+                                              (batch / group + 1) * group));
+      }
+    }
+    found.throw_if_any();
+  }
+
   // Whether memory is counted as on the cluster that is named: nothing is run here, or it is run on
   // GPUs, whose kernels' scratch is the cluster's and not that of this machine's CPU.
   bool for_cluster() const {
@@ -439,7 +467,8 @@ class Reader {
   // plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
-    std::string key = fmt::format("{} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0);
+    std::string key = fmt::format("{} {} {} {}", model_key_, request_.sequence,
+                                  for_cluster() ? 1 : 0, request_.masked_labels ? 1 : 0);
     for (const Option& option : experiment_options().list()) {
       const std::string& name = option.name;
       if (!values_.has(name) || option.beside_plan) continue;

@@ -196,6 +196,8 @@ at::Tensor WholeOp::draw_index(const Value& value) {
   const DataValue kind = data_value_of(value.name);
   if (data && kind == DataValue::positions && shape.size() == 1)
     return at::arange(shape[0], options);
+  if (data && kind == DataValue::loss_divisors)  // 0 for a quarter of the labels
+    return at::randint(0, 4, shape, generator_, options) * 3;
   std::int64_t limit = 0;
   // The indices of a declared input name rows of another operand, or of a result.
   const bool declared = data && kind == DataValue::input;

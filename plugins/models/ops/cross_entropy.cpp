@@ -300,19 +300,19 @@ class CeStats final : public OpType {
 class CeLoss final : public OpType {
  public:
   CeLoss(std::int64_t count, double weight, const char* of_step,
-         const std::optional<LabelCounts>& counts)
+         const std::optional<LossDivisor>& divisor)
       : count_(static_cast<double>(count)),
         weight_(weight),
         scale_(weight / count_),
         of_step_(of_step),
-        counts_(counts) {}
+        divisor_(divisor) {}
   std::string kind() const override { return "ce_loss"; }
   OpClass op_class() const override { return OpClass::loss_part; }
   std::vector<StepConstant> constants(const Op&) const override {
     if (of_step_.empty()) return {};
     return {{of_step_, count_}};
   }
-  std::optional<CountedLoss> counted() const override;
+  std::optional<MaskedLoss> masked_form() const override;
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -362,16 +362,16 @@ class CeLoss final : public OpType {
  private:
   const double count_, weight_, scale_;
   const std::string of_step_;
-  const std::optional<LabelCounts> counts_;  // of another form; none: there is no other form
+  const std::optional<LossDivisor> divisor_;  // of the masked form; none: there is no such form
 };
 
-// The loss of the labels that count (LabelCounts), each divided by its own number.
-class CountedCeLoss final : public OpType {
+// The loss where not all labels count. Its second input is by how many each label's loss is divided
+// (LossDivisor).
+class MaskedCeLoss final : public OpType {
  public:
-  explicit CountedCeLoss(double weight) : weight_(weight) {}
+  explicit MaskedCeLoss(double weight) : weight_(weight) {}
   std::string kind() const override { return "ce_loss"; }
   OpClass op_class() const override { return OpClass::loss_part; }
-  std::vector<StepConstant> constants(const Op&) const override { return {{"none", 0}}; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -386,6 +386,7 @@ class CountedCeLoss final : public OpType {
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor& stats = call.inputs[0];
     const at::Tensor losses = stats[0].log().sub_(stats[1]);
+    losses.masked_fill_(call.inputs[1].eq(0), 0);  // where a logit is infinite, 0 times it is NaN
     set_outputs(call, {losses.mul_(factors(call)).sum()});
   }
 
@@ -409,17 +410,17 @@ class CountedCeLoss final : public OpType {
  private:
   // What each label's loss is multiplied by.
   at::Tensor factors(const OpCall& call) const {
-    const at::Tensor& counts = call.inputs[1];
-    const at::Tensor factors = at::full_like(counts, weight_, call.inputs[0].options());
-    return factors.div_(counts.clamp_min(1)).masked_fill_(counts.eq(0), 0);
+    const at::Tensor& divisors = call.inputs[1];
+    const at::Tensor factors = at::full_like(divisors, weight_, call.inputs[0].options());
+    return factors.div_(divisors.clamp_min(1)).masked_fill_(divisors.eq(0), 0);
   }
 
   const double weight_;
 };
 
-std::optional<CountedLoss> CeLoss::counted() const {
-  if (!counts_) return {};
-  return CountedLoss{only_of<CountedCeLoss>(weight_), *counts_};
+std::optional<MaskedLoss> CeLoss::masked_form() const {
+  if (!divisor_) return {};
+  return MaskedLoss{only_of<MaskedCeLoss>(weight_), *divisor_};
 }
 
 }  // namespace
@@ -431,8 +432,8 @@ OpTypePtr ce_stats() {
   return only<CeStats>();
 }
 OpTypePtr ce_loss(std::int64_t count, double weight, const char* of_step,
-                  const std::optional<LabelCounts>& counts) {
-  return std::make_shared<CeLoss>(count, weight, of_step, counts);
+                  const std::optional<LossDivisor>& divisor) {
+  return std::make_shared<CeLoss>(count, weight, of_step, divisor);
 }
 
 }  // namespace mw

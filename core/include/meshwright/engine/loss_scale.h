@@ -34,15 +34,14 @@ struct LossScalerState {
 // The loss scale of one rank, from step to step.
 class LossScaler {
  public:
-  // Without a policy the factor is 1, and no step is left out.
+  // Without a policy the factor is 1, and only steps in which no label counts are left out.
   explicit LossScaler(std::shared_ptr<const LossScale> policy);
   // Begins a step. Returns true if state that depends on the last step's gradients (the error
   // feedback of a reduction hook) must be dropped, because they overflowed or had another scale.
   bool begin(std::int64_t step);
   // Ends a step, given the norm of all gradients, still scaled. Returns the unscaled norm.
-  double end(double scaled_norm);
-  // Ends a step whose update is left out for another reason.
-  void leave_out() { ++state_.left_out; }
+  // `has_labels`: false in a step in which no label counts, whose update is left out too.
+  double end(double scaled_norm, bool has_labels);
   double scale() const { return state_.scale; }
   bool active() const { return policy_ != nullptr; }
   bool overflowed() const { return state_.overflowed; }      // this step's update is left out

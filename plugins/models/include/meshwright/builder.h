@@ -217,10 +217,9 @@ class Builder {
   // and returns the loss; the ops' names begin with `name`. The sum is divided by the labels of a
   // step. Labels that shift() made lack the last tokens of a sequence: these tokens add nothing to
   // the sum, and the divisor still counts them. Where labels of the data count nothing, a loss of
-  // m.labels is the mean over the others: of a step, or, with `over`, of each so many sequences,
-  // and then over these means (LabelCounts).
+  // `labels` is the mean over the others. `mean_over`: LossDivisor::sequences.
   int cross_entropy(const std::string& name, int logits, int labels_of_logits, double weight = 1,
-                    std::int64_t over = 0);
+                    std::int64_t mean_over = 0);
   // Labels (batch, seq) of the tokens `by` further on.
   int shift(const std::string& name, int labels_of_tokens, std::int64_t by);
   // What every decoder begins and ends with: embed() adds the embedding; head_and_loss() the
@@ -249,6 +248,7 @@ class Builder {
   Dim keys_of(Dim lie);  // the name that attention has for a dim along which keys lie
   void check_rows(const Op& op) const;
   void check_below(const std::string& name, int indices, Dim rows) const;
+  void require_indices(const std::string& name, int value) const;
   // Throws Error (options, "model.twice") if the name is taken. `what`: "an op" or "a parameter".
   void claim_name(const std::string& name, const char* what);
 

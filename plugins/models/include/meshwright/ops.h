@@ -142,12 +142,12 @@ OpTypePtr add();
 //             logit less the max where this rank holds the label, else 0
 //   ce_loss   stats -> (): the sum over tokens of log(first) - second, over `count`, times
 //             `weight`. Needs stat whole. `of_step`: the step's constant that `count` is, "tokens"
-//             or "sequences"; empty: another number. `counts`: its labels are those of the data,
-//             so that it has the form stats, LabelCounts -> (): OpType::counted()
+//             or "sequences"; empty: another number. `divisor`: of its masked form, which is
+//             stats, divisors -> (): the labels are those of the data
 OpTypePtr ce_max();
 OpTypePtr ce_stats();
 OpTypePtr ce_loss(std::int64_t count, double weight = 1, const char* of_step = "tokens",
-                  const std::optional<LabelCounts>& counts = std::nullopt);
+                  const std::optional<LossDivisor>& divisor = std::nullopt);
 
 // inputs: labels (batch, seq; index) -> those of the tokens `by` further on; the last ones have the
 // sequence's last label. Needs seq whole.
