@@ -12,7 +12,7 @@ class Measurements;
 // Adds the metrics that a run records itself: of its loss scale and of evaluations.
 class OwnMetrics : public RunObserver {
  public:
-  // `scales`: the run has a loss scale.
+  // `scales`: the run has a loss scale. `masks`: the data have labels that count nothing.
   OwnMetrics(bool scales, bool masks) : scales_(scales), masks_(masks) {}
   void step(RankRun& rank, StepEnd& end) override;
   std::string name() const override { return "log"; }

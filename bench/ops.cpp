@@ -132,7 +132,9 @@ int main(int argc, char** argv) {
   sizes["stat"] = 2;
   sizes["positions"] = sizes["seq"];
   at::set_num_threads(1);
-  keep_freed_memory();  // as the program does: else what the system takes back counts as kernels
+  // Memory that goes back to the system at each call, and comes again, would count as the kernel's
+  // time. The program keeps it.
+  keep_freed_memory();
   const int n = static_cast<int>(layers);
   const Dims stream{"batch", "seq", "hidden"}, inner{"batch", "seq", "ffn"}, rows{"batch", "seq"};
   const Dims heads{"batch", "seq", "heads", "head_dim"},

@@ -16,8 +16,8 @@ namespace {
 
 // Whether no label of a step counts, so that a result has no loss of it.
 bool has_no_labels(const Json& result, std::size_t step) {
-  const Json steps = result.value("steps_without_labels", Json::array());
-  return std::find(steps.begin(), steps.end(), Json(step)) != steps.end();
+  const auto steps = result.find("steps_without_labels");
+  return steps != result.end() && std::find(steps->begin(), steps->end(), step) != steps->end();
 }
 
 constexpr std::size_t first_steps = 10;

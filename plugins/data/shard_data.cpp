@@ -557,6 +557,14 @@ std::vector<std::string> patterns_of(const Json& given, const char* option, Prob
   return patterns;
 }
 
+// Adds problems as problems of an option.
+void add_to(Problems& problems, const std::vector<Problem>& found, const char* option) {
+  for (Problem problem : found) {
+    problem.key = option;
+    problems.add(std::move(problem));
+  }
+}
+
 // The files that an option names by patterns.
 std::vector<fs::path> files_of(const Json& given, const char* option, const DataContext& context,
                                Problems& problems) {
@@ -566,10 +574,7 @@ std::vector<fs::path> files_of(const Json& given, const char* option, const Data
     try {
       found = find(pattern, context);
     } catch (const Error& error) {
-      for (Problem p : error.problems()) {
-        p.key = option;
-        problems.add(std::move(p));
-      }
+      add_to(problems, error.problems(), option);
       continue;
     }
     std::error_code error;
@@ -658,18 +663,12 @@ void ShardSource::read_mask(const Values& values, const DataContext& context, Pr
   EachFileOnce once;
   Problems twice;
   for (const fs::path& file : files) once.take(file, twice);
-  for (Problem p : twice.list()) {
-    p.key = "mask";
-    problems.add(std::move(p));
-  }
+  add_to(problems, twice.list(), "mask");
   if (files.empty() || !twice.empty()) return;
   try {
     mask_ = TokenMask(files, starts_.back(), problems);
   } catch (const Error& error) {
-    for (Problem p : error.problems()) {
-      p.key = "mask";
-      problems.add(std::move(p));
-    }
+    add_to(problems, error.problems(), "mask");
   }
 }
 
@@ -714,7 +713,7 @@ void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* in
                     "give the model a larger vocab, or tokenise for this one");
       }
       if (done < sequence) inputs[done] = id;
-      if (done > 0) labels[done - 1] = !mask_.any() || mask_.counts(at) ? id : -1 - id;
+      if (done > 0) labels[done - 1] = mask_.counts(at) ? id : -1 - id;
     }
     file.check();
   }

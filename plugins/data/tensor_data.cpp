@@ -1,5 +1,5 @@
-// `mw.tensors`: samples from a safetensors file. A sample is one row of each tensor: of `tokens`,
-// of `labels`, and of a tensor for each input that the model declares, with the input's name.
+// `mw.tensors`: samples from a safetensors file. The file has the tensors `tokens` and `labels`,
+// and a tensor under the name of each input that the model declares. A sample is one row of each.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,6 +28,17 @@ std::pair<std::int64_t, std::int64_t> range_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {0, 0};
   const auto [least, most] = at::aminmax(tensor.to(at::kLong));
   return {least.item<std::int64_t>(), most.item<std::int64_t>()};
+}
+
+// The first number of a table that is no id, with its place: "-2 at row 0, column 5". Labels may be
+// -1 and -100. Empty: all are ids.
+std::string first_wrong(const at::Tensor& ids, bool of_labels) {
+  at::Tensor wrong = ids.lt(0);
+  if (of_labels) wrong = wrong.logical_and(ids.ne(-1)).logical_and(ids.ne(-100));
+  const at::Tensor places = wrong.nonzero();
+  if (places.size(0) == 0) return {};
+  const auto row = places[0][0].item<std::int64_t>(), column = places[0][1].item<std::int64_t>();
+  return fmt::format("{} at row {}, column {}", ids[row][column].item<std::int64_t>(), row, column);
 }
 
 class TensorSource final : public TokenSource, public InputSource {
@@ -154,29 +165,16 @@ void TensorSource::read_ids(const at::Tensor& tensor, const char* name, Problems
   }
   const auto [least, most] =
       are_indices(tensor) ? range_of(tensor) : std::pair<std::int64_t, std::int64_t>{-1, 0};
-  const bool of_labels = &tensor == &labels_;
-  if (least < 0) {
-    const at::Tensor wrong =
-        !are_indices(tensor) ? at::Tensor()
-        : of_labels          ? tensor.lt(0).logical_and(tensor.ne(-1).logical_and(tensor.ne(-100)))
-                             : tensor.lt(0);
-    masks_ = masks_ || (of_labels && wrong.defined());
-    const at::Tensor places = wrong.defined() ? wrong.nonzero() : at::Tensor();
-    if (!places.defined() || places.size(0) > 0) {
-      std::string what = file_.entries().at(name).dtype;
-      if (places.defined()) {
-        const auto row = places[0][0].item<std::int64_t>(),
-                   column = places[0][1].item<std::int64_t>();
-        what = fmt::format("{} at row {}, column {}", tensor[row][column].item<std::int64_t>(), row,
-                           column);
-      }
-      problems.add(Stage::options, "data.shape", "path",
-                   fmt::format("{}: {} are {}", file_.path().string(), name, what),
-                   of_labels ? "ids are whole numbers from 0 on; labels of -1 and of -100 count "
-                               "nothing"
-                             : "ids are whole numbers from 0 on");
-    }
-  }
+  const bool of_labels = &tensor == &labels_, numbers = are_indices(tensor);
+  masks_ = masks_ || (of_labels && numbers && least < 0);
+  std::string wrong;
+  if (least < 0) wrong = numbers ? first_wrong(tensor, of_labels) : file_.entries().at(name).dtype;
+  if (!wrong.empty())
+    problems.add(Stage::options, "data.shape", "path",
+                 fmt::format("{}: {} are {}", file_.path().string(), name, wrong),
+                 of_labels ? "ids are whole numbers from 0 on; labels of -1 and of -100 count "
+                             "nothing"
+                           : "ids are whole numbers from 0 on");
   vocab_ = std::max(vocab_, most + 1);
 }
 

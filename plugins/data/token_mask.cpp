@@ -100,6 +100,7 @@ void TokenMask::read_table(Problems& problems, std::int64_t tokens) {
 }
 
 bool TokenMask::counts(std::int64_t token) const {
+  if (!any()) return true;
   if (is_table_) {
     const auto range =
         std::upper_bound(begins_.begin(), begins_.end(), token) - begins_.begin() - 1;

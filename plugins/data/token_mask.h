@@ -1,5 +1,5 @@
-// Which tokens count as labels, as files beside the tokens say: a byte for each token, or ranges in
-// a table of CSV.
+// A mask says which tokens count as labels. It is read from files beside the files of tokens, which
+// have a byte for each token, or from a table of CSV, which has ranges of tokens.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,9 @@ class TokenMask {
   void read_table(Problems& problems, std::int64_t tokens);
 
   std::vector<MappedFile> files_;
-  std::vector<std::int64_t> starts_ = {0};   // of each file's first token; then the number of all
-  std::vector<std::int64_t> begins_, ends_;  // of a table's ranges
+  // The number of tokens before each file, and before the end of all files.
+  std::vector<std::int64_t> starts_ = {0};
+  std::vector<std::int64_t> begins_, ends_;  // the table's ranges, each from begin to end - 1
   bool is_table_ = false;
 };
 

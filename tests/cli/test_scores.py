@@ -53,6 +53,9 @@ end
 MIXES = ["{}", "{ dp(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, tp(2) }',
          '{ sp { 2, form = "ulysses" } }', '{ sp { 2, form = "allgather" } }']
 
+# A ring lays the tokens of a sequence out of their order.
+ORDERS = [*MIXES, '{ sp { 2, form = "ring" } }', '{ sp { 2, form = "ring" }, tp(2) }']
+
 
 class Scores(ProgramCase):
     def each(self, verb, mixes):
@@ -84,9 +87,8 @@ local model = mw.model { name = "places", dims = { hidden = 32, heads = 4, vocab
     return x:rms_norm():gather(m.places):linear { w }:cross_entropy(m.answers)
   end }
 """
-        mixes = [*MIXES, '{ sp { 2, form = "ring" } }', '{ sp { 2, form = "ring" }, tp(2) }']
-        calls = "".join(f"mw.verify(experiment(model, {mix}))\n" for mix in mixes)
-        self.assertEqual(len(self.verify_all(script + calls)), len(mixes))
+        calls = "".join(f"mw.verify(experiment(model, {mix}))\n" for mix in ORDERS)
+        self.assertEqual(len(self.verify_all(script + calls)), len(ORDERS))
 
     def test_rows_are_scattered_and_pooled_by_their_places(self):
         """Also where tokens lie out of their order."""
@@ -106,10 +108,9 @@ local function model(by)
     end }
 end
 """
-        mixes = [*MIXES, '{ sp { 2, form = "ring" } }', '{ sp { 2, form = "ring" }, tp(2) }']
-        calls = "".join(f"mw.verify(experiment(model '{by}', {mix}))\n" for mix in mixes for by in ("mean", "max"))
-        self.assertEqual(len(self.verify_all(script + calls)), 2 * len(mixes))
-        calls = "".join(f"mw.prove(experiment(model '{by}', {mixes[-1]}))\n" for by in ("mean", "max"))
+        calls = "".join(f"mw.verify(experiment(model '{by}', {mix}))\n" for mix in ORDERS for by in ("mean", "max"))
+        self.assertEqual(len(self.verify_all(script + calls)), 2 * len(ORDERS))
+        calls = "".join(f"mw.prove(experiment(model '{by}', {ORDERS[-1]}))\n" for by in ("mean", "max"))
         self.assertEqual([proof["verdict"] for proof in self.all("prove", self.write(script + calls))], ["proved"] * 2)
 
     def test_rows_of_experts_are_computed_by_few_ops(self):

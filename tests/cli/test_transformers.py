@@ -105,8 +105,8 @@ MODELS |= {
                       "mw.moe { " + DECODER + ", " + DEEPSEEK_OURS + ", norm_eps = 1e-6, " + OUR_LATENT + ", " +
                       in_lua(YARN) + " }"),
 }
-# Scripts that compose a model themselves. For each, the model's class in transformers, and which
-# of the model's inputs each argument of the class's forward is.
+# Scripts that compose a model themselves: the model's class in transformers, and the name of the
+# model's input for each argument of the class's forward.
 SCRIPTS = {
     "bert": ("BertForMaskedLM", {"input_ids": "tokens", "token_type_ids": "kind"}),
     "albert": ("AlbertForMaskedLM", {"input_ids": "tokens", "token_type_ids": "kind"}),

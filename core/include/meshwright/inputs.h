@@ -1,6 +1,6 @@
 // The data that a run gives to a model, by name: tokens, labels and positions, and the inputs that
-// a model declares beside them, as the patches of an image, the tokens of a source text or the type
-// of each token. A run loads inputs from its data source.
+// a model declares beside them, such as the patches of an image or the tokens of a source text. A
+// run loads inputs from its data source.
 #pragma once
 
 #include <cstdint>

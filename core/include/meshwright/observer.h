@@ -194,9 +194,9 @@ struct StepReport {
   double cpu_seconds = 0;                  // CPU time of all processes
   double loss = 0, grad_norm = 0, lr = 0;  // loss: NaN if no label counts
   double loss_scale = 1;
-  bool update_left_out = false;  // as StepOutcome's
+  bool update_left_out = false;  // gradients overflowed, or no label counts
   std::int64_t tokens = 0;       // tokens of the step over all ranks
-  std::int64_t labels = 0;       // how many labels of them count; 0: there is no loss
+  std::int64_t labels = 0;       // labels that count in the loss; 0: there is no loss
   std::vector<RankReport> ranks;
 };
 

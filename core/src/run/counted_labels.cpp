@@ -1,4 +1,4 @@
-// Counts the labels of samples that count in a loss. A step's numbers are a function of the data
+// Counts the labels of each sample that count in a loss. The numbers are a function of the data
 // alone: each process reads the samples itself, so that no rank waits for another one.
 #include <algorithm>
 #include <deque>

@@ -388,7 +388,7 @@ void Executor::read_divisors(const LossDivisor& divisor, std::int64_t first,
                      samples = program_.first_row(program_.microbatches);
   const auto counted = setup_.data->counted_labels(begin, samples, sequence);
   const std::int64_t group = divisor.sequences > 0 ? divisor.sequences : samples;
-  std::vector<std::int64_t> labels;  // of each group
+  std::vector<std::int64_t> labels;  // how many labels of each group of sequences count
   for (std::int64_t k = 0; k < samples; ++k) {
     if (k % group == 0) labels.push_back(0);
     labels.back() += (*counted)[static_cast<std::size_t>(k)];
@@ -457,8 +457,8 @@ at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
 
 namespace {
 
-// Puts the ids of labels that count nothing (TokenSource::sample) in their place: LossDivisor says
-// which labels count.
+// Replaces each label that counts nothing, -1 - id (TokenSource::sample), by its id. The divisor of
+// its loss is 0 (LossDivisor).
 void to_ids(const at::Tensor& labels) {
   auto* id = labels.data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < labels.numel(); ++i)

@@ -362,7 +362,8 @@ class CeLoss final : public OpType {
  private:
   const double count_, weight_, scale_;
   const std::string of_step_;
-  const std::optional<LossDivisor> divisor_;  // of the masked form; none: there is no such form
+  // The divisor that the masked form reads. None: the loss has no masked form.
+  const std::optional<LossDivisor> divisor_;
 };
 
 // The loss where not all labels count. Its second input is by how many each label's loss is divided

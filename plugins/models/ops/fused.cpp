@@ -52,8 +52,8 @@ Layout layout_of(const std::vector<at::Tensor>& tensors) {
   return layout;
 }
 
-// The same layout in as few dims as possible: neighbouring dims that lie one after the other in the
-// memory of all tensors become one. `rows`: the last dim is kept as it is.
+// Makes the dims of a layout as few as possible: neighbouring dims that lie one after the other in
+// the memory of all tensors become one. `rows`: the last dim is kept as it is.
 Layout merged(const Layout& from, bool rows) {
   Layout to{{}, std::vector<std::vector<std::int64_t>>(from.strides.size())};
   for (std::size_t d = 0; d < from.sizes.size(); ++d) {

@@ -175,8 +175,8 @@ class PartStates final : public AutogradOp {
 };
 
 // The state before each part, from what all parts do to it (PartStates): (batch, parts, heads,
-// state, width). A rank reads all parts; a strategy may have stored them in another order than that
-// of the sequence.
+// state, width). A rank reads all parts. A strategy may have stored parts out of the sequence's
+// order.
 class StatesBefore final : public AutogradOp {
  public:
   explicit StatesBefore(bool delta) : delta_(delta) {}

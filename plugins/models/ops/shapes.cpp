@@ -180,15 +180,18 @@ at::Tensor rows_at(const LocalDim& dim, const at::Tensor& places, std::int64_t w
   return indices.unsqueeze(-1).expand({-1, -1, width});
 }
 
+// The traits of an op that moves rows to or from the places that its second input names.
+OpTraits traits_of_rows(const Op& op) {
+  OpTraits traits = traits_without_reads(op);
+  traits.backward_reads_input = {false, true};
+  traits.gradients_apart = true;
+  return traits;
+}
+
 class Gather final : public OpType {
  public:
   std::string kind() const override { return "gather"; }
-  OpTraits traits(const Op& op) const override {
-    OpTraits traits = traits_without_reads(op);
-    traits.backward_reads_input = {false, true};
-    traits.gradients_apart = true;
-    return traits;
-  }
+  OpTraits traits(const Op& op) const override { return traits_of_rows(op); }
 
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& x = call.inputs[0];
@@ -222,12 +225,7 @@ class Gather final : public OpType {
 class Scatter final : public OpType {
  public:
   std::string kind() const override { return "scatter"; }
-  OpTraits traits(const Op& op) const override {
-    OpTraits traits = traits_without_reads(op);
-    traits.backward_reads_input = {false, true};
-    traits.gradients_apart = true;
-    return traits;
-  }
+  OpTraits traits(const Op& op) const override { return traits_of_rows(op); }
 
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor rows = call.inputs[0].reshape({call.inputs[0].size(0), -1, width(op, call)});

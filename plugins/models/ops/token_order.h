@@ -34,8 +34,8 @@ class TokenOrder {
   at::Tensor places_, sorts_;
 };
 
-// The parts of a sequence as an op reads them that needs all of them on each rank: another dim of
-// the same size.
+// Adds a dim as large as `parts`, under which an op reads the parts of the whole sequence on each
+// rank.
 inline Dim all_parts(Dim parts, Graph& graph) {
   const Dim all(parts.name() + "_before");
   graph.set_dim(all, graph.size(parts), true, {}, parts.name() + ", as read by later parts");

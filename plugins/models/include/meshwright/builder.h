@@ -129,8 +129,8 @@ class Builder {
   // Each of the rows (batch, from…, …) at the place that its index (batch, from…) names: (batch,
   // to, …). Rows with the same index are added; where there is none are zeros.
   int scatter(const std::string& name, int rows, int indices, Dim to);
-  // The mean, or the largest, of each group of neighbours along `of`, whose size is a multiple of
-  // that of `to`: x with the dim `to` in the place of `of`.
+  // The mean, or the largest, of each group of neighbours along `of`: x with the dim `to` in the
+  // place of `of`. The size of `of` is a multiple of the size of `to`.
   int pool(const std::string& name, int x, Dim to, Dim of, bool max);
   // The rows of `weight` (rows, width) that indices (…) name: (…, width).
   int lookup(const std::string& name, int indices, int weight);
@@ -158,8 +158,8 @@ class Builder {
   // seq, kv_heads, width) -> (batch, seq, heads, width). Another dim may stand in place of seq.
   // If k and v lie along another dim than q, the attention must not be causal. `unfused`:
   // backward reads the softmax of scores, which is then a tensor. Attention with a soft cap, a
-  // bias or sinks, or that is not causal, is unfused in any case. `more`: the value of the bias and
-  // that of the sinks, each if `limits` asks for it.
+  // bias or sinks, or that is not causal, is unfused in any case. `more`: the value of the bias,
+  // then the value of the sinks. Each is there if `limits` asks for it.
   int attention(const std::string& name, int q, int k, int v, const AttentionLimits& limits = {},
                 bool unfused = false, const std::vector<int>& more = {});
   // The numbers of a dim's elements, as `positions` are those of seq: (dim).
@@ -261,7 +261,7 @@ class Builder {
   std::map<int, std::int64_t> below_;  // inputs that are indices -> what they are below
   // labels that shift() made -> those of which it made them, and how many tokens further on
   std::map<int, std::pair<int, std::int64_t>> shifted_;
-  std::map<Dim, int> positions_;  // by dim, but for seq
+  std::map<Dim, int> positions_;  // the data value of a dim's positions, for dims other than seq
 };
 
 // Adds the option `attention`, "flash" or "unfused". is_unfused(): whether values say "unfused".
