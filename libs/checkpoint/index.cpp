@@ -128,6 +128,7 @@ std::string CheckpointIndex::text() const {
   } else if (loss_scaler.left_out > 0) {
     json["left_out"] = loss_scaler.left_out;
   }
+  if (loss_scaler.had_no_labels) json["had_no_labels"] = true;
   json["files"] = SortedIndex::array();
   for (const auto& [rank, file] : files) {
     json["files"].push_back({{"rank", rank},
@@ -175,6 +176,7 @@ CheckpointIndex CheckpointIndex::read(const std::string& text) try {
     index.loss_scaler = {scale.at("scale").get<double>(), scale.at("overflowed").get<bool>(), true,
                          whole_in(scale.at("good")), whole_in(scale.at("left_out"))};
   }
+  index.loss_scaler.had_no_labels = json.contains("had_no_labels");
   if (json.contains("left_out")) index.loss_scaler.left_out = whole_in(json.at("left_out"));
   for (const SortedIndex& file : json.at("files"))
     index.files[int_in(file.at("rank"))] = {whole_in(file.at("bytes")),

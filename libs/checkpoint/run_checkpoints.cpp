@@ -95,8 +95,8 @@ void Checkpoints::load(RankRun& executor, Rank& rank) const {
   load_hooks(executor);
   LossScalerState state = setup_.from->index().loss_scaler;
   if (!setup_.from->index().scaled) {  // the count of steps left out is all that goes on
-    state = {.left_out = state.left_out};
-    if (state.left_out == 0) return;
+    state = {.left_out = state.left_out, .had_no_labels = state.had_no_labels};
+    if (state.left_out == 0 && !state.had_no_labels) return;
   }
   if (!executor.scaler().active()) state.scale = 1;  // keeps the count of steps left out
   executor.scaler().go_on_from(state);

@@ -170,6 +170,11 @@ for _, constructor in ipairs(core.constructors()) do
   end
 end
 
+--- mw.lognormal { median, sigma }, mw.uniform { least, most }: lengths of documents, for mw.pack.
+for _, name in ipairs { "lognormal", "uniform" } do
+  mw[name] = function(options) return { [name] = options } end
+end
+
 --- mw.model { dims = …, layers = n, block = function(x, layer) … end }: a model of one's own.
 local recorded, plain_model = require "meshwright.model", mw.model
 function mw.model(...) return recorded(plain_model(...)) end

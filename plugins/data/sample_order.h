@@ -55,6 +55,7 @@ class SampleOrder {
   // `part`, and `path` if there are too few for one sample. `what` holds the tokens: "a.txt".
   void take(std::int64_t all, const std::string& what, Problems& problems);
   std::int64_t tokens() const { return tokens_; }
+  std::int64_t sequence() const { return sequence_; }
   // The place of sample k's first token among all tokens of the source.
   std::int64_t offset(std::int64_t k, std::int64_t sequence) const;
 

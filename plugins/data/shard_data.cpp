@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/mapped_file.h"
+#include "documents.h"
 #include "known_format.h"
 #include "meshwright/data.h"
 #include "meshwright/engine/bounds.h"
@@ -57,6 +58,9 @@ class TokenFile {
   const std::filesystem::path& path() const { return file_.path(); }
   // Megatron's index file; empty: none
   const std::filesystem::path& index() const { return index_; }
+  // The lengths of the documents that Megatron's index has. Adds a problem of the key `documents`
+  // for a document of no token.
+  std::vector<std::int64_t> documents(Problems& problems) const;
   // Token i; negative if the file's number is.
   std::int64_t at(std::int64_t i) const;
   void check() const { file_.check(); }
@@ -224,6 +228,41 @@ void TokenFile::read_megatron(const fs::path& index) {
                        file_.size(), tokens_, size, tokens_ * size),
            "was it cut off, or written again since? Take the index that was written with it");
   }
+}
+
+std::vector<std::int64_t> TokenFile::documents(Problems& problems) const {
+  const MappedFile head(index_);
+  const auto sequences = static_cast<std::int64_t>(number_at<std::uint64_t>(head, 18)),
+             count = static_cast<std::int64_t>(number_at<std::uint64_t>(head, 26));
+  const auto refuse = [&](const std::string& why) {
+    problems.add(Stage::options, "data.documents", "documents",
+                 fmt::format("{}: {}", index_.string(), why),
+                 "write the index again: numbers of sequences, from 0 to all of them, sorted");
+  };
+  const auto first_sequence = [&](std::int64_t document) {
+    return number_at<std::int64_t>(head, megatron_header + 12 * sequences + 8 * document);
+  };
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t d = 0; d + 1 < count; ++d) {
+    const std::int64_t begin = first_sequence(d), end = first_sequence(d + 1);
+    if (begin < 0 || begin > end || end > sequences || (d == 0 && begin != 0)) {
+      refuse(fmt::format("document {} has the sequences from {} to {} of {}", d, begin, end,
+                         sequences));
+      return {};
+    }
+    std::int64_t tokens = 0;
+    for (std::int64_t i = begin; i < end; ++i)
+      tokens += number_at<std::int32_t>(head, megatron_header + 4 * i);
+    if (tokens == 0) {
+      refuse(fmt::format("document {} has no token", d));
+      return {};
+    }
+    lengths.push_back(tokens);
+  }
+  head.check();
+  if (count < 2 || first_sequence(count - 1) != sequences)
+    refuse(fmt::format("its documents do not have all of its {}", plural(sequences, "sequence")));
+  return lengths;
 }
 
 namespace {
@@ -432,7 +471,9 @@ class ShardSource final : public TokenSource {
   // the model's vocab: each id is checked against it
   std::int64_t vocab() const override { return vocab_; }
   std::int64_t tokens() const override { return order_.tokens(); }
-  bool masks_labels() const override { return mask_.any(); }
+  bool masks_labels() const override { return mask_.any() || documents_; }
+  bool has_documents() const override { return documents_; }
+  void starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const override;
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
   std::string content() const override;
@@ -441,6 +482,13 @@ class ShardSource final : public TokenSource {
  private:
   void check_first_ids(Problems& problems) const;
   void read_mask(const Values& values, const DataContext& context, Problems& problems);
+  void read_documents(const Values& values, const DataContext& context, Problems& problems);
+  void check_lengths(const std::vector<std::int64_t>& lengths, const std::string& from,
+                     const Values& values, Problems& problems);
+  // Writes `count` tokens from the place `at` on among all tokens.
+  void read(std::int64_t at, std::int64_t count, std::int64_t* tokens) const;
+  // The first token behind `token`, of which this is one, at which a document begins.
+  std::int64_t next_document(std::int64_t token, std::int64_t id) const;
 
   std::vector<TokenFile> files_;
   TokenMask mask_;
@@ -448,6 +496,9 @@ class ShardSource final : public TokenSource {
   std::vector<std::int64_t> starts_ = {0};
   SampleOrder order_;
   std::int64_t vocab_;
+  bool documents_ = false;
+  std::int64_t last_id_ = -1;         // the id of each document's last token; -1: a table says all
+  std::vector<std::int64_t> begins_;  // the first token of each document but those of files
 };
 
 namespace {
@@ -619,7 +670,16 @@ Options ShardSource::options() {
       .any("mask",
            "which tokens count as labels: files as path names them, of one byte for each token, 0 "
            "or 1, or a .csv of ranges of tokens that do not count (begin,end)")
-      .optional();
+      .optional()
+      .any("documents",
+           "where documents end, whose tokens see no token of another: the id of the token that "
+           "ends each; \"idx\", as Megatron's indices say; or a .csv of lengths (the line length, "
+           "then one number in each line). A file begins a document, and a row ends one")
+      .optional()
+      .choice("longer", {"cut", "refuse"},
+              "documents that are longer than a row go on in the next one, or are refused, where a "
+              "table has their lengths")
+      .fallback("cut");
   SampleOrder::add_options(options);
   return options;
 }
@@ -653,8 +713,75 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
         problems);
     check_first_ids(problems);
     read_mask(values, context, problems);
+    read_documents(values, context, problems);
   }
   problems.throw_if_any();
+}
+
+void ShardSource::read_documents(const Values& values, const DataContext& context,
+                                 Problems& problems) {
+  if (!values.has("documents")) return;
+  documents_ = true;
+  const Json& given = values.at("documents");
+  const auto refuse = [&](const std::string& message, const std::string& hint) {
+    problems.add(Stage::options, "data.documents", "documents", message, hint);
+  };
+  if (const auto id = whole_number(given)) {
+    last_id_ = *id;
+    if (*id < 0 || *id >= vocab_)
+      refuse(fmt::format("the id {}, and the model's ids are 0 to {}", *id, vocab_ - 1),
+             "the id of the token that ends each document");
+    if (values.text("longer") == "refuse")
+      problems.add(Stage::options, "option.needs", "longer",
+                   "\"refuse\", and no table has the lengths of documents",
+                   "leave longer out, or take documents = \"idx\" or a .csv of lengths");
+    return;
+  }
+  if (given == "idx") {
+    for (std::size_t f = 0; f < files_.size(); ++f) {
+      if (files_[f].index().empty()) {
+        refuse(files_[f].path().string() + " has no index of Megatron's",
+               "give the id of the token that ends each document, or a .csv of lengths");
+        continue;
+      }
+      check_lengths(files_[f].documents(problems), files_[f].index().string(), values, problems);
+      begins_.push_back(starts_[f + 1]);
+    }
+    return;
+  }
+  const std::vector<fs::path> files =
+      given.is_string() ? files_of(given, "documents", context, problems) : std::vector<fs::path>();
+  if (given.is_string() && files.empty()) return;
+  if (files.size() != 1)
+    return refuse(
+        fmt::format("got {}", files.empty() ? lua_text(given) : plural(files.size(), "file")),
+        "the id of the token that ends each document, \"idx\", or one .csv of lengths");
+  try {
+    const CountTable table(files.front(), {"length"}, "documents");
+    check_lengths(table.columns[0], files.front().string(), values, problems);
+    const std::int64_t sum = begins_.empty() ? 0 : begins_.back();
+    if (sum != starts_.back())
+      refuse(fmt::format("{}: the lengths sum to {}, and the data have {}", files.front().string(),
+                         sum, plural(starts_.back(), "token")),
+             "the lengths of all documents, in their order");
+  } catch (const Error& error) {
+    problems.add(error);
+  }
+}
+
+// Keeps where documents begin, from the last place that is known on.
+void ShardSource::check_lengths(const std::vector<std::int64_t>& lengths, const std::string& from,
+                                const Values& values, Problems& problems) {
+  std::int64_t at = begins_.empty() ? 0 : begins_.back();
+  const std::int64_t most = values.text("longer") == "refuse" ? order_.sequence() : INT64_MAX;
+  for (std::size_t d = 0; d < lengths.size(); ++d) {
+    if (lengths[d] > most)
+      return problems.add(Stage::options, "data.documents", "longer",
+                          fmt::format("{}: document {}, from token {} on, has {}, and a row has {}",
+                                      from, d, at, plural(lengths[d], "token"), most),
+                          "longer = \"cut\" goes on in the next row");
+    begins_.push_back(at += lengths[d]);
+  }
 }
 
 void ShardSource::read_mask(const Values& values, const DataContext& context, Problems& problems) {
@@ -697,27 +824,56 @@ void ShardSource::check_first_ids(Problems& problems) const {
   }
 }
 
-void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
-                         std::int64_t* labels) const {
-  std::int64_t at = order_.offset(k, sequence);
+void ShardSource::read(std::int64_t at, std::int64_t count, std::int64_t* tokens) const {
   // The file that holds the first token; empty files share a start with the next one.
   auto number = std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin() - 1;
-  for (std::int64_t done = 0; done <= sequence; ++number) {
+  for (const std::int64_t last = at + count; at < last; ++number) {
     const TokenFile& file = files_[number];
-    const std::int64_t end = std::min(starts_[number + 1], at + sequence + 1 - done);
-    for (; at < end; ++at, ++done) {
+    for (const std::int64_t end = std::min(starts_[number + 1], last); at < end; ++at) {
       const std::int64_t id = file.at(at - starts_[number]);
       if (id < 0 || id >= vocab_) {
         file.check();
         throw Error(Stage::run, "data.token", "data", wrong_id(file, at - starts_[number], vocab_),
                     "give the model a larger vocab, or tokenise for this one");
       }
-      if (done < sequence) inputs[done] = id;
-      if (done > 0) labels[done - 1] = mask_.counts(at) ? id : -1 - id;
+      *tokens++ = id;
     }
     file.check();
   }
+}
+
+std::int64_t ShardSource::next_document(std::int64_t token, std::int64_t id) const {
+  const auto behind = [&](const std::vector<std::int64_t>& sorted) {
+    return *std::upper_bound(sorted.begin(), sorted.end(), token);
+  };
+  if (last_id_ >= 0) return id == last_id_ ? token + 1 : behind(starts_);
+  return std::min(behind(begins_), behind(starts_));
+}
+
+void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+                         std::int64_t* labels) const {
+  const std::int64_t first = order_.offset(k, sequence);
+  read(first, sequence, inputs);
+  std::copy(inputs + 1, inputs + sequence, labels);
+  read(first + sequence, 1, labels + sequence - 1);
+  for (std::int64_t t = 0; t < sequence; ++t) {
+    const std::int64_t label = first + t + 1;
+    if (!mask_.counts(label) || (documents_ && next_document(label - 1, inputs[t]) == label))
+      labels[t] = -1 - labels[t];
+  }
   mask_.check();
+}
+
+void ShardSource::starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const {
+  if (!documents_) return TokenSource::starts(k, sequence, starts);
+  const std::int64_t first = order_.offset(k, sequence);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(sequence));
+  read(first, sequence, ids.data());
+  std::int64_t start = 0;
+  for (std::int64_t t = 0; t < sequence; ++t) {
+    starts[t] = start;
+    if (next_document(first + t, ids[static_cast<std::size_t>(t)]) == first + t + 1) start = t + 1;
+  }
 }
 
 std::string ShardSource::content() const {

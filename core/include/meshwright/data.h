@@ -35,6 +35,13 @@ class TokenSource {
   // Whether samples may have labels that count nothing in a loss.
   virtual bool masks_labels() const { return false; }
 
+  // Whether samples may hold several documents, which do not see each other. Such a source masks
+  // labels: the label of the last token of each document counts nothing.
+  virtual bool has_documents() const { return false; }
+  // Writes, for each token of sample `k`, the place in the sample at which its document begins. By
+  // default 0: a sample is one document.
+  virtual void starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const;
+
   // Reads sample `k`, numbered from 0 over all steps, in one order for every mix. Writes its
   // `sequence` tokens to `inputs`, and the tokens one position later to `labels`. A source that
   // masks labels writes -1 - id for a label that counts nothing in a loss. A model that reads
@@ -52,6 +59,15 @@ class TokenSource {
     auto* label = labels.data_ptr<std::int64_t>();
     for (std::int64_t row = 0; row < rows; ++row)
       sample(first + row, sequence, input + row * sequence, label + row * sequence);
+  }
+
+  // In which order the samples of a step, from `first` on, are its rows. `groups`: how many adjacent
+  // rows each microbatch has on each rank that the data are divided over. The result has the number
+  // of each sample of the step once, counted from `first`; empty: they keep their order.
+  virtual std::vector<std::int64_t> order_of_rows(std::int64_t /*first*/,
+                                                  const std::vector<std::int64_t>& /*groups*/,
+                                                  std::int64_t /*sequence*/) const {
+    return {};
   }
 
   // How many labels count of each of the samples [first, first + samples). Reads these samples, and
@@ -76,6 +92,7 @@ class TokenSource {
 // Removes the options that name a source's files, where their content stands for them.
 inline void erase_paths(Json& options) {
   for (const char* key : {"path", "mask"}) options.erase(key);
+  if (options.contains("data") && options["data"].is_object()) erase_paths(options["data"]);
 }
 
 // What a token source may depend on beside its own options.
@@ -83,6 +100,7 @@ struct DataContext {
   std::int64_t seed = 0;
   std::int64_t sequence = 0;  // tokens of one sample
   std::int64_t vocab = 0;     // number of token ids that the model knows
+  std::int64_t batch = 1;     // sequences of a step, as the experiment has them
   // Folders in which relative paths are looked up, in this order. Empty: the working directory.
   std::vector<std::filesystem::path> roots;
 };

@@ -110,6 +110,10 @@ class Graph {
   // A copy of this graph in which losses that have a masked form (OpType::masked_form) are of this
   // form, with the divisors as data values.
   Graph with_masked_losses() const;
+  // A copy of this graph for rows of documents that must not see each other, in which each op has
+  // its form of OpType::in_documents. Throws Error (plan, "model.documents") with the ops that have
+  // none.
+  Graph with_documents() const;
   std::vector<int> parameters() const;  // indices of values, in the order in which they were added
   std::int64_t count(int value) const;  // global elements of a value
   std::int64_t parameter_count() const;
@@ -140,6 +144,17 @@ class Graph {
   // Finds the kind and the traits of an op that is to be the next one.
   void add_kind(const Op& op, const std::vector<Output>& outputs);
   void keep(Op op);  // appends an op that makes values of this graph
+  // A copy of this graph in which each op is replaced by what `form` (index, op, copy) makes of it,
+  // which may append ops to the copy. Values keep their indices.
+  template <class Form>
+  Graph replaced(const Form& form) const {
+    Graph other = *this;
+    other.body_ = std::make_shared<Body>();
+    other.body_->values = body_->values;
+    for (std::size_t index = 0; index < body_->ops.size(); ++index)
+      other.keep(form(static_cast<int>(index), body_->ops[index], other));
+    return other;
+  }
 
   std::map<Dim, DimInfo> dims_;
   std::vector<std::int64_t> sizes_;  // by Dim::id(); -1: the graph has no such dim

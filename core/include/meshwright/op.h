@@ -210,6 +210,11 @@ class OpType {
   // parts in which its elements lie. Nothing: the parts are too small, and the op needs the dim
   // whole after all.
   virtual std::optional<Op> in_parts(const Op& op, Dim parts, Graph& graph) const;
+  // Called where rows hold documents that must not see each other. `starts`: the data value of that
+  // name (inputs.h). Returns a form of `op` in which a token sees its own document alone; ops that
+  // this form reads are appended to `graph`. Nothing: there is no such form. By default, `op`
+  // itself, unless it needs tokens whole, sums them for each sample, or reads their positions.
+  virtual std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const;
   // `element` is the bytes of one real.
   virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
 };

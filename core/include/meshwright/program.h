@@ -189,6 +189,9 @@ struct Program {
   // among the rows of the step.
   std::int64_t batch_of(int microbatch) const;
   std::int64_t first_row(int microbatch) const;
+  // How many adjacent rows of a step each microbatch has on each rank over which the data are
+  // divided, in the order of the rows (TokenSource::order_of_rows).
+  std::vector<std::int64_t> groups_of_rows() const;
   // A dim's global size if the size of "batch" is `batch` (0: as in the graph).
   std::int64_t size(Dim dim, std::int64_t batch) const;
   // The range of each dim of an op on the rank at these coordinates. `part`: which ring step or

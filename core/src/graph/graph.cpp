@@ -212,25 +212,19 @@ void Graph::keep(Op op) {
 }
 
 Graph Graph::with_parts(const std::map<int, Dim>& parts) const {
-  Graph other = *this;
-  other.body_ = std::make_shared<Body>();
-  Body& body = *other.body_;
-  body.values = body_->values;
-  for (std::size_t index = 0; index < body_->ops.size(); ++index) {
-    Op op = body_->ops[index];
-    const auto along = parts.find(static_cast<int>(index));
-    if (along != parts.end()) {
-      const auto model_op = std::make_shared<const Op>(op);
-      const std::size_t first = body.ops.size();
-      if (auto last = op.type->in_parts(op, along->second, other)) {
-        op = std::move(*last);
-        op.model_op = model_op;
-      }
-      for (std::size_t i = first; i < body.ops.size(); ++i) body.ops[i].model_op = model_op;
+  return replaced([&](int index, Op op, Graph& other) {
+    const auto along = parts.find(index);
+    if (along == parts.end()) return op;
+    const auto model_op = std::make_shared<const Op>(op);
+    const std::size_t first = other.ops().size();
+    if (auto last = op.type->in_parts(op, along->second, other)) {
+      op = std::move(*last);
+      op.model_op = model_op;
     }
-    other.keep(std::move(op));
-  }
-  return other;
+    std::vector<Op>& made = other.body_->ops;
+    for (std::size_t i = first; i < made.size(); ++i) made[i].model_op = model_op;
+    return op;
+  });
 }
 
 std::vector<int> Graph::parameters() const {
@@ -266,9 +260,14 @@ int Graph::find(const std::string& name) const {
 DataValue data_value_of(std::string_view name) {
   if (name == "tokens") return DataValue::tokens;
   if (name == "labels") return DataValue::labels;
+  if (name == "starts") return DataValue::starts;
   if (LossDivisor::of(name)) return DataValue::loss_divisors;
   const bool positions = name == "positions" || name.starts_with("positions of ");
   return positions ? DataValue::positions : DataValue::input;
+}
+
+bool is_read_in_rows(DataValue kind) {
+  return kind == DataValue::starts || kind == DataValue::loss_divisors || kind == DataValue::input;
 }
 
 void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,

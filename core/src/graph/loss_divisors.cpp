@@ -104,20 +104,16 @@ Graph Graph::with_masked_losses() const {
   const auto& all = body_->ops;
   if (std::none_of(all.begin(), all.end(), [](const Op& op) { return op.type->masked_form(); }))
     return *this;
-  Graph other = *this;
-  other.body_ = std::make_shared<Body>();
-  other.body_->values = body_->values;
-  for (Op op : all) {
-    if (const auto masked = op.type->masked_form()) {
-      const Dims dims{"batch", "seq"};
-      int value = other.find(masked->divisor.name());
-      if (value < 0) value = other.add_data(masked->divisor.name(), dims, Scalar::index);
-      op.type = masked->type;
-      op.inputs.push_back({value, dims});
-    }
-    other.keep(std::move(op));
-  }
-  return other;
+  return replaced([](int, Op op, Graph& other) {
+    const auto masked = op.type->masked_form();
+    if (!masked) return op;
+    const Dims dims{"batch", "seq"};
+    int value = other.find(masked->divisor.name());
+    if (value < 0) value = other.add_data(masked->divisor.name(), dims, Scalar::index);
+    op.type = masked->type;
+    op.inputs.push_back({value, dims});
+    return op;
+  });
 }
 
 }  // namespace mw

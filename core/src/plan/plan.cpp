@@ -152,7 +152,7 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
   // never destroyed: plugins' ops must not be destroyed at the program's end
   static RecentGraphs& recent = *new RecentGraphs;
   const Sizes sizes{batch, request.sequence, request.batch * request.sequence,
-                    request.masked_labels ? 1 : 0};
+                    (request.masked_labels ? 1 : 0) + (request.documents ? 2 : 0)};
   if (auto graph = recent.find(request.model, sizes, false)) return graph;
   if (request.model->batch_is_a_size()) {
     if (const auto other = recent.find(request.model, sizes, true)) {
@@ -163,8 +163,9 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
   }
   auto graph = call_plugin(PluginPlace{request.model->name(), "model"}, "built its graph", [&] {
     Graph built = request.model->build(sizes[0], sizes[1], sizes[2]);
-    return std::make_shared<const Graph>(request.masked_labels ? built.with_masked_losses()
-                                                               : std::move(built));
+    if (request.masked_labels) built = built.with_masked_losses();
+    if (request.documents) built = built.with_documents();
+    return std::make_shared<const Graph>(std::move(built));
   });
   recent.add(request.model, sizes, graph);
   return graph;

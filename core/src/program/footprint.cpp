@@ -222,7 +222,7 @@ void CodeFootprint::run() {
 }
 
 // Tokens and labels of the same rows are read together, then cut to the rank's columns: a copy,
-// but of one row. Each input and the divisors of a loss are read by themselves.
+// but of one row. Values of is_read_in_rows() are read by themselves.
 void CodeFootprint::load() {
   const std::int64_t sequence = program_.graph->size("seq");
   Few<Range, 2> read;
@@ -231,7 +231,7 @@ void CodeFootprint::load() {
     const Slot& s = program_.slots[slot];
     bytes += touched(slot);
     const DataValue kind = data_value_of(s.name);
-    if (kind == DataValue::input || kind == DataValue::loss_divisors) {
+    if (is_read_in_rows(kind)) {
       const InputCut cut = input_cut(rank_, slot);
       const Holder rows = scratch_holder(static_cast<int>(2 * i_.outputs.size()) + slot);
       make(rows, cut.bytes_read(), Category::buffers);

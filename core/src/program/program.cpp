@@ -197,6 +197,17 @@ std::int64_t Program::batch_of(int microbatch) const {
   return microbatch < 0 || batches.empty() ? graph->size(batch) : batches.at(microbatch);
 }
 
+std::vector<std::int64_t> Program::groups_of_rows() const {
+  std::int64_t ways = 1;
+  for (const Axis& axis : mesh.with_role(Role::data)) ways *= axis.ways;
+  std::vector<std::int64_t> groups;
+  for (int m = 0; m < microbatches; ++m) {
+    const std::int64_t rows = first_row(m + 1) - first_row(m), count = rows % ways == 0 ? ways : 1;
+    groups.insert(groups.end(), static_cast<std::size_t>(count), rows / count);
+  }
+  return groups;
+}
+
 std::int64_t Program::first_row(int microbatch) const {
   std::int64_t row = 0;
   for (int m = 0; m < microbatch; ++m) row += batch_of(m);

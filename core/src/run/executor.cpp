@@ -120,12 +120,11 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
+  order_ = setup_.data->order_of_rows(setup_.first_sample(step_), program_.groups_of_rows(),
+                                      graph_.size("seq"));
   outcome_.labels = labels_of_step();
   outcome_.update_left_out = !forward_only_ && outcome_.labels == 0;
-  // What hooks keep of a step without an update is dropped.
-  const bool without_update = !forward_only_ && std::exchange(kept_->had_no_labels, false);
-  if (!forward_only_ && (kept_->scaler.begin(index) || without_update)) make_hooks();
-  if (!forward_only_) kept_->had_no_labels = outcome_.labels == 0;
+  if (!forward_only_ && kept_->scaler.begin(index)) make_hooks();
   const bool traced =
       std::find(setup_.trace.begin(), setup_.trace.end(), index) != setup_.trace.end();
   if (traced && setup_.account) account_.begin(outcome_);
@@ -382,7 +381,7 @@ std::int64_t Executor::labels_of_step() const {
 }
 
 // Writes the divisors of the labels of samples from `first` on.
-void Executor::read_divisors(const LossDivisor& divisor, std::int64_t first,
+void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::int64_t>& numbers,
                              const at::Tensor& rows) const {
   const std::int64_t begin = setup_.first_sample(step_), sequence = rows.size(1),
                      samples = program_.first_row(program_.microbatches);
@@ -395,19 +394,24 @@ void Executor::read_divisors(const LossDivisor& divisor, std::int64_t first,
   }
   const std::int64_t groups =
       std::count_if(labels.begin(), labels.end(), [](std::int64_t count) { return count > 0; });
-  std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size());
+  std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size()),
+      starts(inputs.size());
   auto* to = rows.data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows.size(0); ++row) {
-    setup_.data->sample(first + row, sequence, inputs.data(), ids.data());
+    const std::int64_t number = numbers[static_cast<std::size_t>(row)];
+    setup_.data->sample(number, sequence, inputs.data(), ids.data());
+    setup_.data->starts(number, sequence, starts.data());
     const std::int64_t of_label =
-        groups * labels[static_cast<std::size_t>((first + row - begin) / group)];
-    for (std::int64_t t = divisor.shift; t < sequence + divisor.shift; ++t)
-      *to++ = t < sequence && ids[static_cast<std::size_t>(t)] >= 0 ? of_label : 0;
+        groups * labels[static_cast<std::size_t>((number - begin) / group)];
+    for (std::int64_t t = 0; t < sequence; ++t) {
+      const std::int64_t label = t + divisor.shift;
+      *to++ = label < sequence && ids[label] >= 0 && starts[label] == starts[t] ? of_label : 0;
+    }
   }
 }
 
-// Writes an input of samples from `first` on.
-void Executor::read_input(const std::string& name, std::int64_t first,
+// Writes an input of samples.
+void Executor::read_input(const std::string& name, const std::vector<std::int64_t>& numbers,
                           const at::Tensor& rows) const {
   const auto* source = dynamic_cast<const InputSource*>(setup_.data.get());
   const auto* model = dynamic_cast<const ModelInputs*>(setup_.plan->request.model.get());
@@ -420,22 +424,42 @@ void Executor::read_input(const std::string& name, std::int64_t first,
     throw std::logic_error("no run has the data value \"" + name + "\"");
   for (std::int64_t row = 0; row < rows.size(0); ++row) {
     const at::Tensor into = rows.select(0, row);
-    input.below > 0 ? source->indices(input, first + row, into.data_ptr<std::int64_t>())
-                    : source->reals(input, first + row, into.data_ptr<float>());
+    const std::int64_t number = numbers[static_cast<std::size_t>(row)];
+    input.below > 0 ? source->indices(input, number, into.data_ptr<std::int64_t>())
+                    : source->reals(input, number, into.data_ptr<float>());
   }
 }
 
 // Reads whole rows, then takes this rank's part of them in the dtype of the slot.
+// The numbers of the samples that are some rows of a microbatch.
+std::vector<std::int64_t> Executor::samples_of(const Microbatch& m, const Range& rows) const {
+  const std::int64_t begin = program_.first_row(m.number) + rows.offset;
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.size));
+  for (std::int64_t row = 0; row < rows.size; ++row) {
+    const auto at = static_cast<std::size_t>(begin + row);
+    numbers[static_cast<std::size_t>(row)] =
+        setup_.first_sample(step_) + (order_.empty() ? begin + row : order_[at]);
+  }
+  return numbers;
+}
+
 at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
   const Slot& slot = program_.slots[one.slot];
   const InputCut& cut = one.input;
   std::vector<std::int64_t> shape = cut.shape;
   shape.insert(shape.begin(), cut.rows.size);
   const at::Tensor read = at::empty(shape, cut.indices ? at::kLong : at::kFloat);
-  const std::int64_t first =
-      setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset;
-  const std::optional<LossDivisor> divisor = LossDivisor::of(slot.name);
-  divisor ? read_divisors(*divisor, first, read) : read_input(slot.name, first, read);
+  const std::vector<std::int64_t> numbers = samples_of(m, cut.rows);
+  if (one.what == DataValue::starts) {
+    auto* to = read.data_ptr<std::int64_t>();
+    for (std::int64_t row = 0; row < cut.rows.size; ++row)
+      setup_.data->starts(numbers[static_cast<std::size_t>(row)], read.size(1),
+                          to + row * read.size(1));
+  } else if (one.what == DataValue::loss_divisors) {
+    read_divisors(*LossDivisor::of(slot.name), numbers, read);
+  } else {
+    read_input(slot.name, numbers, read);
+  }
   if (!cut.copies) return read;
   const at::Tensor part = at::empty(cut.local, read.options().dtype(scalar_type(slot.dtype)));
   std::size_t split = 0;  // the dim that may have several ranges
@@ -479,16 +503,19 @@ void Executor::load(const Lowered& l, Microbatch& m) {
       for (const Range& run : cut.columns)
         runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
       data = runs.size() == 1 ? runs[0] : at::cat(at::TensorList(runs.data(), runs.size()));
-    } else if (one.what == DataValue::input || one.what == DataValue::loss_divisors) {
+    } else if (is_read_in_rows(one.what)) {
       data = load_rows(one, m);
     } else {
       auto& [tokens, labels] = read[one.shares];
       if (!tokens.defined()) {
         tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
         labels = at::empty_like(tokens);
-        setup_.data->sample_rows(
-            setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset, tokens,
-            labels);
+        const std::vector<std::int64_t> numbers = samples_of(m, cut.rows);
+        const std::int64_t sequence = tokens.size(1);
+        for (std::int64_t row = 0; row < tokens.size(0); ++row)
+          setup_.data->sample(numbers[static_cast<std::size_t>(row)], sequence,
+                              tokens.data_ptr<std::int64_t>() + row * sequence,
+                              labels.data_ptr<std::int64_t>() + row * sequence);
         if (setup_.data->masks_labels()) to_ids(labels);
       }
       data = in_runs(one.what == DataValue::labels ? labels : tokens, 1, cut.columns);

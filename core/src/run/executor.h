@@ -119,8 +119,7 @@ class Executor : public RankRun {
   struct Kept {
     explicit Kept(std::shared_ptr<const LossScale> policy) : scaler(std::move(policy)) {}
     LossScaler scaler;
-    bool leaves_out = false;     // leaves out updates of steps that are not finite
-    bool had_no_labels = false;  // no label of the last step counts
+    bool leaves_out = false;  // leaves out updates of steps that are not finite
     std::map<Connection, std::unique_ptr<Communicator>> communicators;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
     std::vector<Begun> begun;                             // transfers not awaited yet
@@ -162,10 +161,13 @@ class Executor : public RankRun {
   void touch(const Lowered& l, const Microbatch& m);
   void load(const Lowered& l, Microbatch& m);
   at::Tensor load_rows(const Loaded& one, const Microbatch& m) const;
-  void read_input(const std::string& name, std::int64_t first, const at::Tensor& rows) const;
+  void read_input(const std::string& name, const std::vector<std::int64_t>& numbers,
+                  const at::Tensor& rows) const;
   // How many labels of the step count.
   std::int64_t labels_of_step() const;
-  void read_divisors(const LossDivisor& divisor, std::int64_t first, const at::Tensor& rows) const;
+  void read_divisors(const LossDivisor& divisor, const std::vector<std::int64_t>& numbers,
+                     const at::Tensor& rows) const;
+  std::vector<std::int64_t> samples_of(const Microbatch& m, const Range& rows) const;
   void copy(const Lowered& l, Microbatch& m);
   // A watcher, and the plugin's observer that brought it; no observer for the program's own.
   struct Watching {
@@ -258,7 +260,8 @@ class Executor : public RankRun {
   std::unique_ptr<Executor> evaluator_;
   std::vector<Watching> watchers_;
   std::int64_t step_ = 0;
-  double scale_ = 1;  // factor of the gradients: clipping over loss scale
+  std::vector<std::int64_t> order_;  // of the step's samples as rows; empty: their own
+  double scale_ = 1;                 // factor of the gradients: clipping over loss scale
   StepOutcome outcome_;
   // Times of the step, which an accelerator tells at the step's end: marks of the clock around each
   // op, run and instruction.

@@ -254,7 +254,7 @@ std::vector<Loaded> Lowering::load(const Instruction& i, const RankView& sizes) 
   std::vector<Loaded> all;
   for (const int slot : i.outputs) {
     Loaded one{data_value_of(program_.slots[slot].name), slot};
-    if (one.what == DataValue::input || one.what == DataValue::loss_divisors) {
+    if (is_read_in_rows(one.what)) {
       one.input = input_cut(sizes, slot);
       one.shares = all.size();
       all.push_back(std::move(one));

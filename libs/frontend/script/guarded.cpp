@@ -9,6 +9,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <thread>
 #include <utility>
@@ -182,9 +183,44 @@ class GuardedSource final : public TokenSource, public InputSource {
         speaker_(std::move(speaker)),
         vocab_(call_plugin(speaker_, "said its ids", [&] { return inner_->vocab(); })),
         masks_(call_plugin(speaker_, "said whether it masks labels",
-                           [&] { return inner_->masks_labels(); })) {}
+                           [&] { return inner_->masks_labels(); })),
+        documents_(call_plugin(speaker_, "said whether it has documents",
+                               [&] { return inner_->has_documents(); })) {}
   std::int64_t vocab() const override { return vocab_; }
   bool masks_labels() const override { return masks_; }
+  bool has_documents() const override { return documents_; }
+  std::vector<std::int64_t> order_of_rows(std::int64_t first,
+                                          const std::vector<std::int64_t>& groups,
+                                          std::int64_t sequence) const override {
+    std::vector<std::int64_t> order = call_plugin(speaker_, "said the order of a step's rows", [&] {
+      return inner_->order_of_rows(first, groups, sequence);
+    });
+    std::vector<std::int64_t> sorted = order;
+    std::sort(sorted.begin(), sorted.end());
+    const auto samples = std::accumulate(groups.begin(), groups.end(), std::int64_t{0});
+    bool whole = sorted.empty() || static_cast<std::int64_t>(sorted.size()) == samples;
+    for (std::size_t k = 0; k < sorted.size(); ++k)
+      whole = whole && sorted[k] == static_cast<std::int64_t>(k);
+    if (whole) return order;
+    throw Error(attributed(
+        speaker_, {Stage::run, "plugin.fault", "data",
+                   fmt::format("the order of the {} samples from {} on does not have each of them "
+                               "once",
+                               samples, first),
+                   "mend its order_of_rows() (meshwright/data.h)"}));
+  }
+  void starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const override {
+    called(speaker_, fmt::format("said the documents of sample {}", k).c_str(),
+           [&] { inner_->starts(k, sequence, starts); });
+    for (std::int64_t t = 0; t < sequence; ++t) {
+      if (starts[t] == t || (t > 0 && starts[t] == starts[t - 1])) continue;
+      throw Error(attributed(
+          speaker_,
+          {Stage::run, "plugin.fault", "data",
+           fmt::format("token {} of sample {} is of a document that begins at {}", t, k, starts[t]),
+           "a document's tokens are adjacent, and its first one says its own place"}));
+    }
+  }
   std::int64_t tokens() const override {
     return call_plugin(speaker_, "said how many tokens there are",
                        [&] { return inner_->tokens(); });
@@ -247,7 +283,7 @@ class GuardedSource final : public TokenSource, public InputSource {
   const InputSource* const inputs_of_inner_;
   const PluginPlace speaker_;
   const std::int64_t vocab_;
-  const bool masks_;
+  const bool masks_, documents_;
 };
 
 class GuardedObserver final : public RunObserver {

@@ -174,6 +174,7 @@ std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen,
   context.seed = seed;
   context.sequence = sequence_;
   context.vocab = vocab_;
+  if (values_.has("batch")) context.batch = values_.integer("batch");
   context.roots = roots_;
   auto data = guarded(make_chosen<TokenSource>(chosen, problems_, context), chosen.speaker);
   for (const DataInput& input : data ? inputs_ : std::vector<DataInput>()) {

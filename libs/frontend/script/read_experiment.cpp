@@ -74,8 +74,10 @@ class Reader {
     if (Json evaluation = data.evaluation(experiment_, experiment_.evaluation);
         !evaluation.is_null())
       chosen_["evaluate"] = std::move(evaluation);
-    for (const auto& source : {experiment_.data, experiment_.held_out_data})
+    for (const auto& source : {experiment_.data, experiment_.held_out_data}) {
       request_.masked_labels = request_.masked_labels || (source && source->masks_labels());
+      request_.documents = request_.documents || (source && source->has_documents());
+    }
     make(sequence);
     if (experiment_.held_out_data && experiment_.plan)
       experiment_.held_out_plan = forward_only(*experiment_.plan);
@@ -467,8 +469,9 @@ class Reader {
   // plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
-    std::string key = fmt::format("{} {} {} {}", model_key_, request_.sequence,
-                                  for_cluster() ? 1 : 0, request_.masked_labels ? 1 : 0);
+    std::string key =
+        fmt::format("{} {} {} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0,
+                    request_.masked_labels ? 1 : 0, request_.documents ? 1 : 0);
     for (const Option& option : experiment_options().list()) {
       const std::string& name = option.name;
       if (!values_.has(name) || option.beside_plan) continue;

@@ -25,6 +25,7 @@ class OneRank {
       for (const int output : op->outputs) seeds.push_back(of[output]);
       const Made made = run(case_of(*op), seeds, Into::fresh);
       for (std::size_t i = 0; i < op->inputs.size(); ++i) {
+        if (is_index(op->inputs[i].value)) continue;
         at::Tensor& sum = of[op->inputs[i].value];
         sum = sum.defined() ? sum + made.inputs[i] : made.inputs[i];
       }
@@ -32,12 +33,16 @@ class OneRank {
     return of;
   }
 
+  bool is_index(int value) const { return graph_.value(value).scalar == Scalar::index; }
+
  private:
   OpCase case_of(const Op& op) const {
     OpCase c{op, {}, {}, {}, std::vector<bool>(op.inputs.size(), false), {}};
     for (const Dim dim : op.space()) c.dims.set({dim, 0, graph_.size(dim), graph_.size(dim), {}});
-    for (const Use& use : op.inputs) c.inputs.push_back(values_.at(use.value));
-    c.wants.assign(op.inputs.size(), true);
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      c.inputs.push_back(values_.at(op.inputs[i].value));
+      c.wants.push_back(!is_index(op.inputs[i].value));
+    }
     return c;
   }
 
@@ -61,9 +66,7 @@ Graph alone(const Graph& graph, const Op& op, const std::map<Dim, std::int64_t>&
   Op copy = op;
   for (Use& use : copy.inputs) {
     const Value& value = graph.value(use.value);
-    if (value.scalar == Scalar::index)
-      throw NotChecked("it reads indices, which are not drawn for it");
-    use.value = one.add_data(value.name, use.dims, Scalar::real);
+    use.value = one.add_data(value.name, use.dims, value.scalar);
   }
   std::vector<Graph::Output> outputs;
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
@@ -104,6 +107,7 @@ std::vector<Fault> check_in_parts(WholeOp& last, const Bound& bound) {
   const auto by_parts = found.gradients(seeds), by_whole = needed.gradients(seeds);
   for (std::size_t i = 0; i < model.inputs.size(); ++i) {
     const int value = whole.ops()[0].inputs[i].value;
+    if (needed.is_index(value)) continue;
     compare(Piece::backward, by_parts.at(value), by_whole.at(value),
             "computed in parts, the gradient of " + last.input_name(i) + " is another one");
   }

@@ -1,5 +1,6 @@
 // Attention as an op: causal or over a window, with grouped keys, whole or with keys that arrive
-// in ring steps from other ranks.
+// in ring steps from other ranks. Where rows hold several documents, each sample has blocks of its
+// own, those that its tokens see.
 #include <limits>
 
 #include "attend.h"
@@ -7,6 +8,7 @@
 #include "heads.h"
 #include "kernel.h"
 #include "meshwright/ops.h"
+#include "token_order.h"
 
 namespace mw {
 namespace {
@@ -21,10 +23,12 @@ struct Shape {
   // keys that are present; keys up to the last one that some query sees
   std::int64_t keys = 0, read = 0;
   int ring_step = 0;
+  bool documents = false;  // kernels compute one sample at a time
 
   // Whether one call of the kernel computes everything.
   bool one() const {
-    return blocks.size() == 1 && blocks[0].queries.size == queries && blocks[0].keys.size == read;
+    return !documents && blocks.size() == 1 && blocks[0].queries.size == queries &&
+           blocks[0].keys.size == read;
   }
   // Whether one call's result is the op's own output, and is not added to that of earlier ring
   // steps.
@@ -40,16 +44,24 @@ struct Shape {
   // of a later step.
   bool merges(const Block& block) const { return !block.sight.causal() || ring_step > 0; }
   AttendSizes sizes(const Block& block) const {
-    return {batch,    heads,     block.queries.size, block.keys.size,
-            head_dim, value_dim, block.sight.kind};
+    return {samples(), heads,     block.queries.size, block.keys.size,
+            head_dim,  value_dim, block.sight.kind};
   }
+  std::int64_t samples() const { return documents ? 1 : batch; }  // of a kernel's call
 };
 
-Shape shape_of(const Op& op, const LocalDims& dims, std::int64_t window) {
+struct AttentionOptions {
+  std::int64_t window = 0;
+  bool documents = false;  // the last input has the places of documents (batch, seq)
+  friend bool operator==(const AttentionOptions&, const AttentionOptions&) = default;
+};
+
+Shape shape_of(const Op& op, const LocalDims& dims, const AttentionOptions& options) {
   const Dims& q = op.inputs[0].dims;
   const Dims& k = op.inputs[1].dims;
   Shape shape;
-  shape.blocks = causal_blocks(dims.at(q[1]), dims.at(k[1]), window);
+  shape.blocks = causal_blocks(dims.at(q[1]), dims.at(k[1]), options.window);
+  shape.documents = options.documents;
   shape.map = map_heads(dims.at(q[2]), dims.at(k[2]));
   shape.batch = dims.at(q[0]).size;
   shape.queries = dims.at(q[1]).size;
@@ -71,9 +83,13 @@ Attended part(const Attended& whole, const Range& queries) {
   return {part(whole.out, queries), whole.lse.narrow(2, queries.offset, queries.size)};
 }
 
+Attended sample(const Attended& all, std::int64_t b) {
+  return {all.out.narrow(0, b, 1), all.lse.narrow(0, b, 1)};
+}
+
 class Attention final : public OpType {
  public:
-  explicit Attention(std::int64_t window) : window_(window) {}
+  explicit Attention(const AttentionOptions& options) : options_(options) {}
 
   std::string kind() const override { return "attention"; }
   OpClass op_class() const override { return OpClass::attention; }
@@ -81,16 +97,21 @@ class Attention final : public OpType {
   OpTraits traits(const Op& op) const override {
     const Dims& q = op.inputs[0].dims;
     OpTraits traits;
-    traits.backward_reads_input = {true, true, true};
+    traits.backward_reads_input.assign(op.inputs.size(), true);
     traits.backward_reads_output = {true};
     traits.saved = {{"lse", {q[0], q[2], q[1]}, 0, true}};
-    traits.gradient_passes = {false, false, false};
+    traits.gradient_passes.assign(op.inputs.size(), false);
     traits.rotates = op.inputs[1].dims[1];
     return traits;
   }
 
+  std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const override {
+    return attention_in_documents(
+        op, starts, graph, only_of<Attention>(AttentionOptions{options_.window, true}), false);
+  }
+
   void forward(const Op& op, OpCall& call) const override {
-    const Shape shape = shape_of(op, call.dims, window_);
+    const Shape shape = shape_of(op, call.dims, options_);
     if (shape.blocks.empty() && shape.ring_step > 0) return;
     const at::Tensor& q = call.inputs[0];
     const at::Tensor k = spread(part_of(call.inputs[1], 1, 0, shape.read), shape.map);
@@ -110,21 +131,16 @@ class Attention final : public OpType {
         call.saved[0].fill_(-std::numeric_limits<double>::infinity());
       }
     }
-    for (const Block& block : shape.blocks) {
-      const Attended made =
-          attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.sight);
-      const Attended sum = part({call.outputs[0], call.saved[0]}, block.queries);
-      if (shape.merges(block)) {
-        merge(sum, made);
-      } else {
-        sum.out.copy_(made.out);
-        sum.lse.copy_(made.lse);
-      }
-    }
+    const Attended whole{call.outputs[0], call.saved[0]};
+    if (!shape.documents) return add_blocks(shape, shape.blocks, q, k, v, whole);
+    each_sample(op, call, [&](std::int64_t b, const std::vector<Block>& blocks) {
+      add_blocks(shape, blocks, q.narrow(0, b, 1), k.narrow(0, b, 1), v.narrow(0, b, 1),
+                 sample(whole, b));
+    });
   }
 
   void backward(const Op& op, OpCall& call) const override {
-    const Shape shape = shape_of(op, call.dims, window_);
+    const Shape shape = shape_of(op, call.dims, options_);
     if (shape.blocks.empty()) {
       for (const std::size_t i : {1, 2}) {
         if (wanted(call, i)) deliver(call, i, at::zeros_like(call.inputs[i]));
@@ -133,7 +149,7 @@ class Attention final : public OpType {
       if (shape.ring_step == 0 && wanted(call, 0)) deliver(call, 0, at::zeros_like(call.inputs[0]));
       return;
     }
-    AttendGradients made = gradients(call, shape);
+    AttendGradients made = gradients(op, call, shape);
     if (wanted(call, 0) && made.q.defined()) deliver(call, 0, made.q);
     made.q = at::Tensor();
     if (wanted(call, 1)) fold(call, 1, made.k, shape.map, shape.keys);
@@ -142,13 +158,13 @@ class Attention final : public OpType {
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
-    const Shape shape = shape_of(op, dims, window_);
+    const Shape shape = shape_of(op, dims, options_);
     const bool backward = piece != Piece::forward;
     const std::int64_t q = dims.count(op.inputs[0].dims), out = dims.count(op.output_dims[0]);
     const std::int64_t kept_k = dims.count(op.inputs[1].dims) * element,
                        kept_v = dims.count(op.inputs[2].dims) * element;
     // times a head's width: numbers of a token in all sequences and heads
-    const std::int64_t row = shape.batch * shape.heads;
+    const std::int64_t row = shape.samples() * shape.heads;
     const std::int64_t wide = row * shape.head_dim * element,
                        deep = row * shape.value_dim * element;
     Cost cost;
@@ -160,7 +176,9 @@ class Attention final : public OpType {
       return cost;
     }
     cost.kernels = static_cast<int>(shape.blocks.size());
-    const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
+    const std::int64_t calls = shape.batch / shape.samples();
+    const std::int64_t spread_k = calls * shape.read * wide, spread_v = calls * shape.read * deep;
+    cost.kernels *= static_cast<int>(calls);
     const std::int64_t copied = copies(shape.map) ? spread_k + spread_v : 0;
     // Bytes held while backward's kernel runs: the copies, and the gradients of keys and values
     // that are not yet the op's own. What stays is counted as output.
@@ -173,8 +191,9 @@ class Attention final : public OpType {
       const std::int64_t queries = sizes.queries * wide, made = sizes.queries * deep,
                          keys = sizes.keys * (wide + deep),
                          lse = row * sizes.queries * wide_element(element);
-      cost.executed += attend_executed(sizes, backward);
-      cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
+      cost.executed += static_cast<double>(calls) * attend_executed(sizes, backward);
+      cost.bytes +=
+          static_cast<double>(calls * ((backward ? 2 : 1) * (queries + made + keys) + lse));
       std::int64_t results = 0;  // results that are not the op's own outputs or gradients
       if (backward && shape.one()) {
         results = shape.alone() ? 0 : queries;
@@ -198,9 +217,48 @@ class Attention final : public OpType {
   }
 
  private:
+  // Calls `compute` with each sample and the blocks of queries and keys that its documents see.
+  template <class Compute>
+  void each_sample(const Op& op, const OpCall& call, const Compute& compute) const {
+    const at::Tensor starts = call.inputs.back().to(at::kCPU).contiguous();
+    for (std::int64_t b = 0; b < starts.size(0); ++b) {
+      compute(b,
+              causal_blocks(call.dims.at(op.inputs[0].dims[1]), call.dims.at(op.inputs[1].dims[1]),
+                            options_.window, starts[b].data_ptr<std::int64_t>()));
+    }
+  }
+
+  static void add_blocks(const Shape& shape, const std::vector<Block>& blocks, const at::Tensor& q,
+                         const at::Tensor& k, const at::Tensor& v, const Attended& whole) {
+    for (const Block& block : blocks) {
+      const Attended made =
+          attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.sight);
+      const Attended sum = part(whole, block.queries);
+      if (shape.merges(block)) {
+        merge(sum, made);
+      } else {
+        sum.out.copy_(made.out);
+        sum.lse.copy_(made.lse);
+      }
+    }
+  }
+
+  static void add_gradients(const std::vector<Block>& blocks, const at::Tensor& dout,
+                            const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const Attended& whole, const AttendGradients& sum) {
+    for (const Block& block : blocks) {
+      const AttendGradients made =
+          attend_backward(part(dout, block.queries), part(q, block.queries), part(k, block.keys),
+                          part(v, block.keys), part(whole, block.queries), block.sight);
+      part(sum.q, block.queries).add_(made.q);
+      part(sum.k, block.keys).add_(made.k);
+      part(sum.v, block.keys).add_(made.v);
+    }
+  }
+
   // The gradients of q (undefined if it is written already), and of the keys and values that are
   // read, with one head for each query head.
-  static AttendGradients gradients(OpCall& call, const Shape& shape) {
+  AttendGradients gradients(const Op& op, OpCall& call, const Shape& shape) const {
     const at::Tensor& q = call.inputs[0];
     const at::Tensor& dout = call.grad_outputs[0];
     const at::Tensor k = spread(part_of(call.inputs[1], 1, 0, shape.read), shape.map);
@@ -209,25 +267,26 @@ class Attention final : public OpType {
     if (shape.one()) return attend_backward(dout, q, k, v, whole, shape.blocks[0].sight);
     const Target dq = target(call, 0, q.sizes(), q.options());
     if (!dq.add) dq.tensor.zero_();
-    AttendGradients sum{{}, at::zeros(k.sizes(), k.options()), at::zeros(v.sizes(), v.options())};
-    for (const Block& block : shape.blocks) {
-      const AttendGradients made =
-          attend_backward(part(dout, block.queries), part(q, block.queries), part(k, block.keys),
-                          part(v, block.keys), part(whole, block.queries), block.sight);
-      part(dq.tensor, block.queries).add_(made.q);
-      part(sum.k, block.keys).add_(made.k);
-      part(sum.v, block.keys).add_(made.v);
+    const at::Tensor dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
+    if (shape.documents) {
+      each_sample(op, call, [&](std::int64_t b, const std::vector<Block>& blocks) {
+        const auto one = [&](const at::Tensor& all) { return all.narrow(0, b, 1); };
+        add_gradients(blocks, one(dout), one(q), one(k), one(v), sample(whole, b),
+                      {one(dq.tensor), one(dk), one(dv)});
+      });
+    } else {
+      add_gradients(shape.blocks, dout, q, k, v, whole, {dq.tensor, dk, dv});
     }
-    return sum;
+    return {{}, dk, dv};
   }
 
-  const std::int64_t window_;
+  const AttentionOptions options_;
 };
 
 }  // namespace
 
 OpTypePtr attention(std::int64_t window) {
-  return only_of<Attention>(std::max<std::int64_t>(window, 0));
+  return only_of<Attention>(AttentionOptions{std::max<std::int64_t>(window, 0)});
 }
 
 }  // namespace mw

@@ -13,8 +13,9 @@ std::int64_t end(const Range& range) {
 
 // Tokens that are adjacent in memory and in the sequence.
 struct Run {
-  Range tokens;           // by place in the sequence
-  std::int64_t lies = 0;  // place of the first token in memory
+  Range tokens;            // by place in the sequence
+  std::int64_t lies = 0;   // place of the first token in memory
+  std::int64_t start = 0;  // place in the sequence of the first token that these may see
   Range here(std::int64_t from, std::int64_t to) const {
     return {lies + from - tokens.offset, to - from};
   }
@@ -55,14 +56,23 @@ void add(std::vector<Block>& blocks, const Block& block) {
 // Queries in a tile where attention has a window: few enough that a block computes little in vain.
 constexpr std::int64_t tile = 512;
 
-std::vector<Run> tiles_of(const LocalDim& queries, std::int64_t window) {
+// The queries in tiles, each of one document.
+std::vector<Run> tiles_of(const LocalDim& queries, std::int64_t window,
+                          const std::int64_t* starts) {
   std::vector<Run> runs = runs_of(queries), tiles;
-  if (window == 0) return runs;
-  const std::int64_t size = std::min(tile, window);
+  if (window == 0 && starts == nullptr) return runs;
   for (const Run& run : runs) {
-    for (std::int64_t at = 0; at < run.tokens.size; at += size) {
-      tiles.push_back(
-          {{run.tokens.offset + at, std::min(size, run.tokens.size - at)}, run.lies + at});
+    for (std::int64_t at = 0, size = 0; at < run.tokens.size; at += size) {
+      size = run.tokens.size - at;
+      if (window > 0) size = std::min({size, tile, window});
+      const std::int64_t lies = run.lies + at;
+      if (starts == nullptr) {
+        tiles.push_back({{run.tokens.offset + at, size}, lies});
+        continue;
+      }
+      const auto alike = [&](std::int64_t start) { return start == starts[lies]; };
+      size = std::find_if_not(starts + lies, starts + lies + size, alike) - (starts + lies);
+      tiles.push_back({{run.tokens.offset + at, size}, lies, starts[lies]});
     }
   }
   return tiles;
@@ -70,15 +80,16 @@ std::vector<Run> tiles_of(const LocalDim& queries, std::int64_t window) {
 
 }  // namespace
 
-std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys,
-                                 std::int64_t window) {
+std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys, std::int64_t window,
+                                 const std::int64_t* starts) {
   std::vector<Block> causal, whole;
   const std::vector<Run> key_runs = runs_of(keys);
-  for (const Run& q : tiles_of(queries, window)) {
+  for (const Run& q : tiles_of(queries, window, starts)) {
     for (const Run& k : key_runs) {
       // Keys before the tile: all its queries see those from `seen` on, fewer and fewer those
       // before.
-      const std::int64_t first = k.tokens.offset, before = std::min(end(k.tokens), q.tokens.offset);
+      const std::int64_t first = std::max(k.tokens.offset, q.start),
+                         before = std::min(end(k.tokens), q.tokens.offset);
       const std::int64_t seen = window == 0 ? first : std::max(first, end(q.tokens) - window);
       if (const std::int64_t upto = std::min(before, seen); window > 0) {
         const std::int64_t from = std::max(first, q.tokens.offset - window + 1);

@@ -16,8 +16,10 @@ struct Block {
 
 // The blocks of causal attention. Every query and key that may meet are in one block. Blocks of the
 // same tokens come first, and cover all queries if the queries' own tokens are among the keys. A
-// query sees itself and the `window` - 1 tokens before it; 0: all before it.
+// query sees itself and the `window` - 1 tokens before it; 0: all before it. `starts`: for each
+// query, the place in the sequence of the first token of its document, before which it sees
+// nothing; null: 0 for all.
 std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys,
-                                 std::int64_t window = 0);
+                                 std::int64_t window = 0, const std::int64_t* starts = nullptr);
 
 }  // namespace mw::kernel

@@ -61,16 +61,31 @@ class EndsBefore final : public AutogradOp {
   }
 };
 
+struct ConvOptions {
+  bool documents =
+      false;              // an input after weight and bias has the places of documents (batch, seq)
+  bool in_parts = false;  // the last input has the tokens before each part (EndsBefore)
+  friend bool operator==(const ConvOptions&, const ConvOptions&) = default;
+};
+
 class Conv final : public AutogradOp {
  public:
-  // `in_parts`: the last input has the tokens before each part (EndsBefore).
-  explicit Conv(bool in_parts) : in_parts_(in_parts) {}
+  explicit Conv(const ConvOptions& options)
+      : documents_(options.documents), in_parts_(options.in_parts) {}
 
   std::string kind() const override { return "conv"; }
   OpTraits traits(const Op& op) const override {
     OpTraits traits = AutogradOp::traits(op);
     if (!in_parts_) traits.divides = op.inputs[0].dims[1];
     return traits;
+  }
+
+  std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const override {
+    if (!along_seq(op, 0, graph)) return op;
+    Op form = op;
+    form.type = only_of<Conv>(ConvOptions{true});
+    form.inputs.push_back({starts, {op.inputs[0].dims[0], op.inputs[0].dims[1]}});
+    return form;
   }
 
   std::optional<Op> in_parts(const Op& op, Dim parts, Graph& graph) const override {
@@ -88,7 +103,7 @@ class Conv final : public AutogradOp {
     read.dims[1] = all_parts(parts, graph);
     Op before = op_beside(op, ".before", only<EndsBefore>(), {read}, {read.dims[1], seen});
     Op conv = op;
-    conv.type = only_of<Conv>(true);
+    conv.type = only_of<Conv>(ConvOptions{documents_, true});
     conv.inputs.push_back({graph.add(std::move(before), {{"", of_part}})[0], of_part});
     erase_if(conv.whole, [&](Dim dim) { return dim == x[1]; });
     conv.whole.push_back(seen);
@@ -100,10 +115,13 @@ class Conv final : public AutogradOp {
                                   const std::vector<at::Tensor>& inputs) const override {
     const LocalDim& seq = dims.at(op.inputs[0].dims[1]);
     const at::ScalarType type = wide(inputs[0]);
+    at::Tensor behind;
+    if (documents_) behind = places_in_documents(seq, inputs[inputs.size() - (in_parts_ ? 2 : 1)]);
     if (!in_parts_) {
       const TokenOrder order(seq, inputs[0]);
       const at::Tensor x = order.sorted(inputs[0]).to(type);
-      const at::Tensor y = slid(padded(x, inputs[1].size(-1) - 1), inputs);
+      if (documents_) behind = order.sorted(behind);
+      const at::Tensor y = slid(padded(x, inputs[1].size(-1) - 1), inputs, behind);
       return {order.as_they_lay(y).to(inputs[0].scalar_type())};
     }
     const std::vector<Range> parts = tokens_of_parts(seq, dims.at(op.inputs.back().dims[1]));
@@ -111,7 +129,9 @@ class Conv final : public AutogradOp {
     for (std::size_t part = 0; part < parts.size(); ++part) {
       const at::Tensor before = inputs.back().select(1, static_cast<std::int64_t>(part));
       const at::Tensor x = inputs[0].narrow(1, parts[part].offset, parts[part].size);
-      made.push_back(slid(at::cat({before, x}, 1).to(type), inputs));
+      at::Tensor of_part;
+      if (documents_) of_part = behind.narrow(1, parts[part].offset, parts[part].size);
+      made.push_back(slid(at::cat({before, x}, 1).to(type), inputs, of_part));
     }
     return {at::cat(made, 1).to(inputs[0].scalar_type())};
   }
@@ -131,29 +151,37 @@ class Conv final : public AutogradOp {
   }
 
  private:
-  // The sums for all tokens but those that only later ones see.
-  at::Tensor slid(const at::Tensor& seen, const std::vector<at::Tensor>& inputs) const {
+  // The sums for all tokens but those that only later ones see. `behind`: how far each token lies
+  // behind the first one that it sees; undefined: no limit.
+  at::Tensor slid(const at::Tensor& seen, const std::vector<at::Tensor>& inputs,
+                  const at::Tensor& behind) const {
     std::vector<std::int64_t> shape = seen.sizes().vec();
     shape[0] = shape[1] = 1;
     const at::Tensor weight = inputs[1].to(seen.scalar_type());
     const std::int64_t kernel = weight.size(-1), tokens = seen.size(1) - (kernel - 1);
     at::Tensor y;
-    if (inputs.size() > (in_parts_ ? 3 : 2)) y = inputs[2].to(seen.scalar_type()).view(shape);
+    if (inputs.size() > 2 + (in_parts_ ? 1 : 0) + (documents_ ? 1 : 0))
+      y = inputs[2].to(seen.scalar_type()).view(shape);
     for (std::int64_t tap = 0; tap < kernel; ++tap) {
-      const at::Tensor part = seen.narrow(1, tap, tokens),
-                       factor = weight.select(-1, tap).reshape(shape);
+      const at::Tensor factor = weight.select(-1, tap).reshape(shape);
+      at::Tensor part = seen.narrow(1, tap, tokens);
+      if (behind.defined()) {
+        std::vector<std::int64_t> rows(static_cast<std::size_t>(part.dim()), 1);
+        rows[0] = part.size(0), rows[1] = tokens;
+        part = part.masked_fill(behind.lt(kernel - 1 - tap).reshape(rows), 0);
+      }
       y = y.defined() ? at::addcmul(y, part, factor) : part * factor;
     }
     return y;
   }
 
-  const bool in_parts_;
+  const bool documents_, in_parts_;
 };
 
 }  // namespace
 
 OpTypePtr conv() {
-  return only_of<Conv>(false);
+  return only_of<Conv>(ConvOptions{});
 }
 
 }  // namespace mw

@@ -96,20 +96,35 @@ class Embedding final : public OpType {
 
 class AddPositions final : public OpType {
  public:
+  // `documents`: the last input has the places of documents (batch, seq), from whose first tokens
+  // positions count.
+  explicit AddPositions(bool documents) : documents_(documents) {}
+
   std::string kind() const override { return "add_positions"; }
   OpClass op_class() const override { return OpClass::elementwise; }
 
-  OpTraits traits(const Op&) const override {
+  OpTraits traits(const Op& op) const override {
     OpTraits traits;
-    traits.backward_reads_input = {false, true, false};
+    traits.backward_reads_input.assign(op.inputs.size(), true);
+    traits.backward_reads_input[0] = traits.backward_reads_input[2] = false;
     traits.backward_reads_output = {false};
-    traits.gradient_passes = {true, false, false};
+    traits.gradient_passes.assign(op.inputs.size(), false);
+    traits.gradient_passes[0] = true;
     traits.forward_in_place = 0;
     return traits;
   }
 
+  std::optional<Op> in_documents(const Op& op, int starts, Graph&) const override {
+    Op form = op;
+    form.type = only_of<AddPositions>(true);
+    form.inputs.push_back({starts, {op.inputs[0].dims[0], op.inputs[1].dims[0]}});
+    return form;
+  }
+
   void forward(const Op&, OpCall& call) const override {
-    const at::Tensor rows = call.inputs[2].index_select(0, call.inputs[1]);
+    const at::Tensor at = rows_read(call);
+    at::Tensor rows = call.inputs[2].index_select(0, at.flatten());
+    if (documents_) rows = rows.unflatten(0, at.sizes());
     at::Tensor x = call.inputs[0];
     set_outputs(call, {call.in_place ? x.add_(rows) : at::add(x, rows)});
   }
@@ -122,19 +137,32 @@ class AddPositions final : public OpType {
     if (!wanted(call, 2)) return;
     const Target to = target(call, 2, call.dims.shape(op.inputs[2].dims), dy.options());
     if (!to.add) to.tensor.zero_();
-    scatter_rows(to.tensor, call.inputs[1], dy.sum(0));
+    if (documents_) {
+      scatter_rows(to.tensor, rows_read(call).flatten(), dy.flatten(0, 1));
+    } else {
+      scatter_rows(to.tensor, call.inputs[1], dy.sum(0));
+    }
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const std::int64_t elements = dims.count(op.inputs[0].dims);
-    const std::int64_t rows = dims.count(op.inputs[1].dims) * dims.at(op.inputs[2].dims[1]).size;
+    const std::int64_t read = dims.count(op.inputs[documents_ ? 3 : 1].dims),
+                       rows = read * dims.at(op.inputs[2].dims[1]).size;
     Cost cost;
     cost.executed = static_cast<double>(elements);
     cost.bytes = static_cast<double>((piece == Piece::forward ? 2 : 1) * elements + 2 * rows);
     cost.bytes *= element;
-    cost.workspace = rows * element;
+    cost.workspace = rows * element + (documents_ ? 8 * read : 0);
     return cost;
   }
+
+ private:
+  // Which rows of the table tokens add: (seq), or (batch, seq).
+  at::Tensor rows_read(const OpCall& call) const {
+    return documents_ ? call.inputs[1] - call.inputs[3] : call.inputs[1];
+  }
+
+  const bool documents_;
 };
 
 }  // namespace
@@ -144,7 +172,7 @@ OpTypePtr embedding() {
 }
 
 OpTypePtr add_positions() {
-  return only<AddPositions>();
+  return only_of<AddPositions>(false);
 }
 
 }  // namespace mw

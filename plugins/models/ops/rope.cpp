@@ -19,6 +19,8 @@ class RopeTable final : public OpType {
   std::string kind() const override { return "rope_table"; }
 
   OpTraits traits(const Op&) const override { return without_gradient(2); }
+  // Scores depend on how far tokens lie from each other, which is the same from any first token.
+  std::optional<Op> in_documents(const Op& op, int, Graph&) const override { return op; }
 
   // Angles in double: in fp32 those of late positions would lose digits.
   void forward(const Op& op, OpCall& call) const override {

@@ -6,7 +6,9 @@
 
 #include "kernel.h"
 #include "meshwright/autograd_op.h"
+#include "meshwright/graph.h"
 #include "meshwright/ops.h"
+#include "token_order.h"
 
 namespace mw {
 namespace {
@@ -141,6 +143,8 @@ class Admit final : public OpType {
   std::string kind() const override { return "admit"; }
 
   OpTraits traits(const Op&) const override { return without_gradient(1); }
+  // Capacity is a row's, whatever its documents are.
+  std::optional<Op> in_documents(const Op& op, int, Graph&) const override { return op; }
 
   void forward(const Op& op, OpCall& call) const override {
     const LocalDim& tokens = call.dims.at(op.inputs[0].dims[1]);
@@ -211,16 +215,80 @@ class InFp32 : public AutogradOp {
   }
 };
 
+// picks, starts -> (batch, starts, scores): how many choices of each document, by the place of its
+// first token, fell on each expert.
+class ChoicesOfDocuments final : public OpType {
+ public:
+  std::string kind() const override { return "choices_of_documents"; }
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits = traits_without_reads(op);
+    traits.differentiable = false;
+    traits.fp32_outputs = {true};
+    return traits;
+  }
+  void forward(const Op& op, OpCall& call) const override {
+    const Dims& made = op.output_dims[0];
+    const std::int64_t experts = call.dims.at(made[2]).size, starts = call.dims.at(made[1]).size;
+    const at::Tensor cells = (call.inputs[1].unsqueeze(-1) * experts + call.inputs[0]).flatten(1);
+    const auto type = call.real == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor one = at::ones({1, 1}, cells.options().dtype(type));
+    set_outputs(call, {at::zeros({cells.size(0), starts * experts}, one.options())
+                           .scatter_add_(1, cells, one.expand_as(cells))
+                           .view({-1, starts, experts})});
+  }
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    const std::int64_t choices = dims.count(op.inputs[0].dims);
+    Cost cost;
+    cost.bytes = static_cast<double>(24 * choices +
+                                     2 * dims.count(op.output_dims[0]) * wide_element(element));
+    cost.accelerator_workspace = 16 * choices;
+    return cost;
+  }
+};
+
 // logits, picks -> (load, batch, scores): of each sequence, how many choices fell on each expert,
-// and the sum of its tokens' normalised affinities.
+// and the sum of its tokens' normalised affinities. With documents also: their choices, starts. The
+// sum of the products of both is then that of each document, times sequence / its length.
 class BalanceStats final : public InFp32 {
  public:
-  explicit BalanceStats(RouterScore score) : score_(score) {}
+  struct Options {
+    RouterScore score = RouterScore::softmax;
+    bool documents = false;
+    friend bool operator==(const Options&, const Options&) = default;
+  };
+  explicit BalanceStats(const Options& options) : of_(options) {}
   std::string kind() const override { return "balance_stats"; }
-  std::vector<at::Tensor> compute(const Op&, const LocalDims&,
+
+  std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const override {
+    const Dims& logits = op.inputs[0].dims;
+    const Dim places("starts");
+    graph.set_dim(places, graph.size(logits[1]), true, {}, "seq, as the places of documents");
+    const Dims made{logits[0], places, logits[2]};
+    const Use of_tokens{starts, {logits[0], logits[1]}};
+    Op choices = op_beside(op, ".choices", only<ChoicesOfDocuments>(), {op.inputs[1], of_tokens},
+                           {op.inputs[1].dims[2], places, logits[2]});
+    const Graph::Output counted{"", made, Scalar::real, /*needs_grad=*/false};
+    Op form = op;
+    form.type = only_of<BalanceStats>(Options{of_.score, true});
+    form.inputs.push_back({graph.add(std::move(choices), {counted})[0], made});
+    form.inputs.push_back(of_tokens);
+    form.whole.push_back(places);
+    return form;
+  }
+
+  std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
                                   const std::vector<at::Tensor>& inputs) const override {
-    at::Tensor s = affinities(inputs[0], score_);
-    if (score_ == RouterScore::sigmoid) s = s / s.sum(-1, true);
+    at::Tensor s = affinities(inputs[0], of_.score);
+    if (of_.score == RouterScore::sigmoid) s = s / s.sum(-1, true);
+    if (of_.documents) {
+      const at::Tensor counts = inputs[2].to(s.scalar_type()),
+                       own = counts.gather(1, inputs[3].unsqueeze(-1).expand_as(s)),
+                       factor = counts.sum({1, 2}, true) / own.sum(-1, true);
+      const double share = static_cast<double>(s.size(1)) /
+                           static_cast<double>(dims.at(op.inputs[0].dims[1]).global);
+      return {at::stack({at::full({s.size(0), s.size(2)}, share, s.options().requires_grad(false)),
+                         (s * own * factor).sum(1)})};
+    }
     const at::Tensor choices = inputs[1].flatten(1);
     const at::Tensor chosen =
         at::zeros({s.size(0), s.size(2)}, s.options())
@@ -229,7 +297,7 @@ class BalanceStats final : public InFp32 {
   }
 
  private:
-  const RouterScore score_;
+  const Options of_;
 };
 
 // A loss's factor, and the number of tokens or sequences in a step by which it is divided; 0: not
@@ -285,7 +353,7 @@ OpTypePtr admit(std::int64_t capacity, std::int64_t) {
   return only_of<Admit>(capacity);
 }
 OpTypePtr balance_stats(RouterScore score) {
-  return only_of<BalanceStats>(score);
+  return only_of<BalanceStats>(BalanceStats::Options{score});
 }
 OpTypePtr balance_loss(double factor, std::int64_t sequences) {
   return only_of<BalanceLoss>(StepScaledFactor{factor, sequences});

@@ -222,6 +222,20 @@ class StatesBefore final : public AutogradOp {
   const bool delta_;
 };
 
+// The decays (batch, seq, heads) of a scan in which the first token of each document forgets the
+// state.
+class ForgetAtStarts final : public AutogradOp {
+ public:
+  std::string kind() const override { return "forget_at_starts"; }
+
+  std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
+                                  const std::vector<at::Tensor>& inputs) const override {
+    const at::Tensor behind = places_in_documents(dims.at(op.inputs[0].dims[1]), inputs[1]);
+    constexpr double forgets = -1e4;  // its exponential is 0 in all types
+    return {inputs[0].masked_fill(behind.eq(0).unsqueeze(-1), forgets)};
+  }
+};
+
 struct ScanKind {
   ScanOptions options;
   bool in_parts = false;  // the last input is the state before each part (StatesBefore)
@@ -242,6 +256,17 @@ class Scan final : public AutogradOp {
     OpTraits traits = AutogradOp::traits(op);
     if (!in_parts_) traits.divides = op.inputs[2].dims[1];
     return traits;
+  }
+
+  std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const override {
+    if (!along_seq(op, 2, graph)) return op;
+    const Dims decay = op.inputs[3].dims;
+    Op forget = op_beside(op, ".starts", only<ForgetAtStarts>(),
+                          {op.inputs[3], {starts, {decay[0], decay[1]}}}, {});
+    forget.follows.clear();
+    Op form = op;
+    form.inputs[3].value = graph.add(std::move(forget), {{"", decay}})[0];
+    return form;
   }
 
   std::optional<Op> in_parts(const Op& op, Dim parts, Graph& graph) const override {

@@ -24,6 +24,9 @@ class Distance final : public OpType {
     return traits;
   }
 
+  // Distances within a document are those within the row.
+  std::optional<Op> in_documents(const Op& op, int, Graph&) const override { return op; }
+
   // Columns are keys in the order of their places, however tokens lie.
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& queries = call.inputs[0];

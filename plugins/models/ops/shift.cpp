@@ -11,29 +11,56 @@ namespace {
 
 using namespace kernel;
 
+struct ShiftOptions {
+  std::int64_t by = 0;
+  bool documents = false;
+  friend bool operator==(const ShiftOptions&, const ShiftOptions&) = default;
+};
+
 class Shift final : public OpType {
  public:
-  explicit Shift(std::int64_t by) : by_(by) {}
+  explicit Shift(const ShiftOptions& options) : by_(options.by), documents_(options.documents) {}
 
   std::string kind() const override { return "shift"; }
-  OpTraits traits(const Op&) const override { return without_gradient(1); }
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits = traits_without_reads(op);
+    traits.differentiable = false;
+    return traits;
+  }
+  std::optional<Op> in_documents(const Op& op, int starts, Graph&) const override {
+    Op form = op;
+    form.type = only_of<Shift>(ShiftOptions{by_, true});
+    form.inputs.push_back({starts, op.inputs[0].dims});
+    return form;
+  }
 
-  // The whole sequence is here, in an order that a strategy may have changed.
+  // The whole sequence is here, in an order that a strategy may have changed. A token without a
+  // token so far on gets the last one of the sequence, or of its document.
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& x = call.inputs[0];
     const at::Tensor places = places_of(call.dims.at(op.inputs[0].dims[1]), x);
-    const at::Tensor from = at::clamp_max(places + by_, places.numel() - 1);
-    set_outputs(call, {x.index_select(1, places.argsort().index_select(0, from))});
+    if (!documents_) {
+      const at::Tensor from = at::clamp_max(places + by_, places.numel() - 1);
+      return set_outputs(call, {x.index_select(1, places.argsort().index_select(0, from))});
+    }
+    const at::Tensor lies = places.argsort();
+    const at::Tensor starts = call.inputs[1].index_select(1, lies).contiguous();
+    const at::Tensor ends = at::searchsorted(starts, starts, /*out_int32=*/false, /*right=*/true);
+    const at::Tensor own = places.index_select(0, lies).unsqueeze(0) + by_;
+    const at::Tensor from = at::minimum(own, ends - 1).index_select(1, places);
+    set_outputs(call, {x.index_select(1, lies).gather(1, from)});
   }
   Cost cost(const Op& op, Piece, const LocalDims& dims, int) const override {
     Cost cost;
-    cost.bytes = 16.0 * static_cast<double>(dims.count(op.output_dims[0]));
-    cost.accelerator_workspace = 0;
+    const std::int64_t labels = dims.count(op.output_dims[0]);
+    cost.bytes = (documents_ ? 64.0 : 16.0) * static_cast<double>(labels);
+    cost.accelerator_workspace = documents_ ? 40 * labels : 0;
     return cost;
   }
 
  private:
   const std::int64_t by_;
+  const bool documents_;  // the second input has the places of documents
 };
 
 // Makes the last tokens of a sequence count nothing in a loss: their statistics, of (stat, batch,
@@ -65,7 +92,7 @@ class WithoutLast final : public AutogradOp {
 }  // namespace
 
 OpTypePtr shift(std::int64_t by) {
-  return only_of<Shift>(by);
+  return only_of<Shift>(ShiftOptions{by});
 }
 OpTypePtr without_last(std::int64_t count) {
   return only_of<WithoutLast>(count);

@@ -83,4 +83,28 @@ inline std::vector<std::int64_t> places_of_parts(const LocalDim& parts) {
   return places;
 }
 
+// Whether an operand of an op lies along the tokens of rows with its second dim.
+inline bool along_seq(const Op& op, std::size_t input, const Graph& graph) {
+  return graph.value(op.inputs[input].value).dims[1] == Dim("seq");
+}
+
+// The form of attention for rows of documents (OpType::in_documents): of the type `type`, with the
+// places of documents as a further operand, of the queries, and if `of_keys` then of the keys.
+inline std::optional<Op> attention_in_documents(const Op& op, int starts, const Graph& graph,
+                                                OpTypePtr type, bool of_keys) {
+  const bool queries = along_seq(op, 0, graph), keys = along_seq(op, 1, graph);
+  if (!keys) return op;  // what is no part of a row has no documents
+  if (!queries) return {};
+  Op form = op;
+  form.type = std::move(type);
+  for (std::size_t i = 0; i < (of_keys ? 2 : 1); ++i)
+    form.inputs.push_back({starts, {op.inputs[i].dims[0], op.inputs[i].dims[1]}});
+  return form;
+}
+
+// How far each token (batch, seq) lies behind the first one of its document.
+inline at::Tensor places_in_documents(const LocalDim& seq, const at::Tensor& starts) {
+  return places_of(seq, starts).unsqueeze(0) - starts;
+}
+
 }  // namespace mw::kernel

@@ -9,6 +9,7 @@
 #include "heads.h"
 #include "kernel.h"
 #include "meshwright/ops.h"
+#include "token_order.h"
 
 namespace mw {
 namespace {
@@ -64,7 +65,8 @@ UnfusedShape unfused_shape(const Op& op, const LocalDims& dims) {
 class UnfusedAttention final : public OpType {
  public:
   explicit UnfusedAttention(const AttentionLimits& limits)
-      : window_(limits.window),
+      : limits_(limits),
+        window_(limits.window),
         cap_(limits.softcap),
         causal_(limits.causal),
         bias_(limits.bias ? 3 : 0),
@@ -84,6 +86,12 @@ class UnfusedAttention final : public OpType {
     if (sinks_ > 0) traits.saved.push_back({"share of sinks", {q[0], q[2], q[1]}, 0, true});
     traits.gradient_passes.assign(op.inputs.size(), false);
     return traits;
+  }
+
+  std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const override {
+    AttentionLimits limits = limits_;
+    limits.documents = true;
+    return attention_in_documents(op, starts, graph, only_of<UnfusedAttention>(limits), !causal_);
   }
 
   void forward(const Op& op, OpCall& call) const override {
@@ -106,7 +114,9 @@ class UnfusedAttention final : public OpType {
       at::Tensor scores = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
       if (cap_ > 0) capped(scores).mul_(cap_);
       if (bias_ > 0) scores.add_(of_sample(bias, i));
-      if (causal_) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+      const at::Tensor unseen =
+          limits_.documents ? of_other_documents(op, call, hidden, i) : hidden;
+      if (unseen.defined()) scores.masked_fill_(unseen, -std::numeric_limits<double>::infinity());
       if (sinks_ > 0) {
         const at::Tensor all = beside_sinks(scores, call.inputs[sinks_]);
         softmax.copy_(all.narrow(-1, 0, shape.keys));
@@ -210,14 +220,16 @@ class UnfusedAttention final : public OpType {
 
   std::int64_t in_forward(const UnfusedShape& shape, const Spread& keys, int element) const {
     const std::int64_t copied = copies(shape.map) ? keys.k + keys.v : 0;
-    const std::int64_t seen = causal_ ? shape.queries * shape.keys : 0;  // bytes of the mask
+    // Bytes of masks: of all samples, and of one.
+    const std::int64_t mask = shape.queries * shape.keys;
+    const std::int64_t seen = (causal_ ? mask : 0) + (limits_.documents ? mask : 0);
     const std::int64_t scores = shape.scores() * element;
     const std::int64_t made = shape.heads * shape.queries * shape.value_dim * element;
     // While the mask is made, the tokens' places (8 bytes each) exist, and with a window another
     // mask.
     const std::int64_t places =
         !causal_ ? 0
-                 : 8 * (shape.queries + shape.keys) + (window_ > 0 ? seen + 8 * shape.queries : 0);
+                 : 8 * (shape.queries + shape.keys) + (window_ > 0 ? mask + 8 * shape.queries : 0);
     return copied + seen + std::max({places, scores, made});
   }
 
@@ -233,6 +245,16 @@ class UnfusedAttention final : public OpType {
     const std::int64_t most = around + std::max({2 * scores, scores + dq, scores + dk, dv});
     if (map.identity()) return most;
     return std::max(most, fold_workspace(map, keys.k, keys.v, keys.kept_v, /*whole=*/true));
+  }
+
+  // (queries, keys): what sample i's queries do not see; `hidden`: what queries of no sample see.
+  at::Tensor of_other_documents(const Op& op, const OpCall& call, const at::Tensor& hidden,
+                                std::int64_t i) const {
+    const std::size_t first = call.inputs.size() - (causal_ ? 1 : 2);
+    const at::Tensor start = call.inputs[first][i].unsqueeze(1);
+    if (!causal_) return start.ne(call.inputs[first + 1][i].unsqueeze(0));
+    const at::Tensor key = places_of(call.dims.at(op.inputs[1].dims[1]), start);
+    return key.unsqueeze(0).lt(start).logical_or_(hidden);
   }
 
   at::Tensor& capped(at::Tensor& scores) const { return scores.div_(cap_).tanh_(); }
@@ -294,6 +316,7 @@ class UnfusedAttention final : public OpType {
     return at::softmax(at::cat({scores, column}, -1), -1, wide(scores));
   }
 
+  const AttentionLimits limits_;
   const std::int64_t window_;
   const double cap_;
   const bool causal_;

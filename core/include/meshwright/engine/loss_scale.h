@@ -29,6 +29,7 @@ struct LossScalerState {
   bool overflowed = false, begun = false;
   // Steps in a row without overflow since the scale last changed, and updates left out so far.
   std::int64_t good = 0, left_out = 0;
+  bool had_no_labels = false;  // no label of the last step counted
 };
 
 // The loss scale of one rank, from step to step.
@@ -37,7 +38,8 @@ class LossScaler {
   // Without a policy the factor is 1, and only steps in which no label counts are left out.
   explicit LossScaler(std::shared_ptr<const LossScale> policy);
   // Begins a step. Returns true if state that depends on the last step's gradients (the error
-  // feedback of a reduction hook) must be dropped, because they overflowed or had another scale.
+  // feedback of a reduction hook) must be dropped, because they overflowed, had another scale, or
+  // were those of no label.
   bool begin(std::int64_t step);
   // Ends a step, given the norm of all gradients, still scaled. Returns the unscaled norm.
   // `has_labels`: false in a step in which no label counts, whose update is left out too.

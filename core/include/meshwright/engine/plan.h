@@ -61,6 +61,7 @@ struct PlanRequest {
   bool smaller_batches = false;     // whether a rank's batch may be smaller than `microbatch`
   std::vector<std::int64_t> sizes;  // sequences of each microbatch; empty: `microbatch` decides
   bool masked_labels = false;       // whether the data have labels that count nothing
+  bool documents = false;           // whether rows of the data hold several documents
   Precision precision = Precision::fp32;
   int threads = 0;  // threads of one rank's kernels; 0: the cores divided by the ranks
   RecomputePolicy recompute;

@@ -71,6 +71,9 @@ struct AttentionLimits {
   std::int64_t window = 0;
   double softcap = 0;
   bool causal = true, bias = false, sinks = false;
+  // Whether a token sees its own document alone. The last inputs are then the places of documents
+  // (inputs.h: starts) for the queries, and, unless causal, for the keys.
+  bool documents = false;
   friend bool operator==(const AttentionLimits&, const AttentionLimits&) = default;
 };
 // Attention as attention() computes it, by two products with a softmax between them. The softmax

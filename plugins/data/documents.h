@@ -1,0 +1,40 @@
+// Where documents begin in a stream of tokens, and how long they are: read from tables, or drawn.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "meshwright/error.h"
+#include "meshwright/options.h"
+
+namespace mw {
+
+// A table of CSV: its first line has the columns' names, each further line a whole number of 1 or
+// more for each column.
+struct CountTable {
+  std::vector<std::vector<std::int64_t>> columns;
+  // Throws Error (options, "data.documents") with the key `key`, the file and the line for what is
+  // no such table.
+  CountTable(const std::filesystem::path& path, const std::vector<std::string>& names,
+             const char* key);
+};
+
+// A distribution of documents' lengths, in tokens.
+class LengthDistribution {
+ public:
+  // `given`: a number of tokens; { uniform = { least, most } }; { lognormal = { median, sigma } },
+  // whose logarithm is normal with that standard deviation; or a .csv of the columns length and
+  // count. Throws Error (options) with the key `key`.
+  LengthDistribution(const Json& given, const char* key, const Values& values);
+  // The length, 1 or more, that belongs to a random number.
+  std::int64_t draw(std::uint64_t bits) const;
+
+ private:
+  enum class Kind : std::uint8_t { uniform, lognormal, table } kind_ = Kind::uniform;
+  double first_ = 0, second_ = 0;               // least and most, or median and sigma
+  std::vector<std::int64_t> lengths_, counts_;  // of the table; counts are sums so far
+};
+
+}  // namespace mw

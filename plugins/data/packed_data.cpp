@@ -1,0 +1,382 @@
+// `mw.pack`: another source's samples as documents, which a policy lays into rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "documents.h"
+#include "meshwright/choice.h"
+#include "meshwright/data.h"
+#include "meshwright/engine/hash.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/plugin.h"
+
+namespace mw {
+namespace {
+
+// Tokens of one document that are adjacent in a sample of the inner source, and in a row.
+struct Piece {
+  std::int64_t sample = 0, from = 0, size = 0;
+  bool ends = false;  // whether the document ends here
+};
+using Row = std::vector<Piece>;
+
+// Pairs of a token and one that it sees in a document: the work of attention.
+double pairs_of(std::int64_t length) {
+  const auto tokens = static_cast<double>(length);
+  return tokens * (tokens + 1) / 2;
+}
+
+// Says for each row which documents lie in it, given their lengths, the number of rows, and the
+// tokens of a row, which are as many in all rows together as in all documents.
+using Policy = std::function<std::vector<std::vector<std::size_t>>(
+    const std::vector<std::int64_t>& lengths, std::int64_t rows, std::int64_t tokens)>;
+
+// Gives documents, the longest first, the row that is best for them among those that have room for
+// the whole of it; if none has, the row with the most room.
+template <class Better>
+std::vector<std::vector<std::size_t>> longest_first(const std::vector<std::int64_t>& lengths,
+                                                    std::int64_t rows, std::int64_t tokens,
+                                                    const Better& better) {
+  std::vector<std::size_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return lengths[a] > lengths[b]; });
+  const auto count = static_cast<std::size_t>(rows);
+  std::vector<std::vector<std::size_t>> lie(count);
+  std::vector<std::int64_t> room(count, tokens);
+  std::vector<double> work(count, 0);
+  for (const std::size_t document : order) {
+    std::optional<std::size_t> best;
+    for (std::size_t row = 0; row < count; ++row) {
+      if (room[row] >= lengths[document] && (!best || better(work[row], work[*best]))) best = row;
+    }
+    const std::size_t row =
+        best.value_or(std::max_element(room.begin(), room.end()) - room.begin());
+    lie[row].push_back(document);
+    room[row] = std::max<std::int64_t>(room[row] - lengths[document], 0);
+    work[row] += pairs_of(lengths[document]);
+  }
+  return lie;
+}
+
+// Each document lies in the first row that has room for it.
+std::vector<std::vector<std::size_t>> greedy(const std::vector<std::int64_t>& lengths,
+                                             std::int64_t rows, std::int64_t tokens) {
+  return longest_first(lengths, rows, tokens, [](double, double) { return false; });
+}
+// Each document lies in the row that has the least work so far.
+std::vector<std::vector<std::size_t>> balanced(const std::vector<std::int64_t>& lengths,
+                                               std::int64_t rows, std::int64_t tokens) {
+  return longest_first(lengths, rows, tokens, std::less<>());
+}
+
+class PackedSource final : public TokenSource {
+ public:
+  static Options options();
+  PackedSource(const Values& values, const DataContext& context);
+
+  std::int64_t vocab() const override { return inner_->vocab(); }
+  std::int64_t tokens() const override { return inner_->tokens(); }
+  bool masks_labels() const override { return true; }
+  bool has_documents() const override { return true; }
+  std::string content() const override { return inner_->content(); }
+  void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+              std::int64_t* labels) const override;
+  void starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const override;
+  std::vector<std::int64_t> order_of_rows(std::int64_t first,
+                                          const std::vector<std::int64_t>& groups,
+                                          std::int64_t sequence) const override;
+
+ private:
+  using Rows = std::shared_ptr<const std::vector<Row>>;
+  struct Known {
+    std::int64_t window, sequence;
+    Rows rows;
+  };
+
+  Row row(std::int64_t k, std::int64_t sequence) const;
+  Rows rows_of(std::int64_t window, std::int64_t sequence) const;
+  Row documents_of(std::int64_t sample, std::int64_t sequence) const;
+  std::vector<Row> lay(const Row& documents, std::int64_t sequence) const;
+  Policy of_script(const Values& values) const;
+  std::vector<std::vector<std::size_t>> checked(const Json& returned,
+                                                const std::vector<std::int64_t>& lengths,
+                                                std::int64_t rows) const;
+
+  std::shared_ptr<const TokenSource> inner_;
+  std::optional<LengthDistribution> lengths_;
+  Policy policy_;  // null: documents stay where they are
+  std::int64_t window_;
+  bool balance_ranks_;
+  std::uint64_t seed_;
+  mutable std::mutex mutex_;
+  mutable std::deque<Known> known_;
+};
+
+Options PackedSource::options() {
+  return Options()
+      .any("data", "the source whose samples are packed: mw.shards { … }, mw.synthetic { … }")
+      .names(Kind::data)
+      .positional("data")
+      .any("lengths",
+           "the lengths of documents: \"own\", those of the source's documents; or drawn from "
+           "mw.lognormal { median, sigma }, mw.uniform { least, most }, a number of tokens, or a "
+           ".csv of length,count. A document ends where its sample does")
+      .fallback("own")
+      .any("into",
+           "how documents lie in rows: \"sequential\", as in the source; \"greedy\", the longest "
+           "first, each in the first row that has room; \"balanced\", each in the row with the "
+           "least work of attention that has room; or a function(lengths, rows, work) that returns "
+           "for each row the list of its documents. What is too long for its row goes on in "
+           "others, as a document of its own")
+      .fallback("sequential")
+      .integer("window", "samples whose documents are packed together; by default the batch")
+      .at_least(1)
+      .optional()
+      .unit("samples")
+      .boolean("balance_ranks",
+               "whether a step's rows go to microbatches and ranks so that these have equal work; "
+               "by default where into = \"balanced\"")
+      .optional()
+      .integer("sequence", "tokens of one sample")
+      .optional()
+      .at_least(1)
+      .unit("tokens");
+}
+
+PackedSource::PackedSource(const Values& values, const DataContext& context)
+    : window_(values.has("window") ? values.integer("window") : context.batch),
+      seed_(mix64(static_cast<std::uint64_t>(context.seed) ^ 0x7061636b)) {
+  Problems problems;
+  const auto refuse = [&](const char* option, const std::string& message, const char* hint) {
+    problems.add(Stage::options, "option.value", option, message, hint);
+  };
+  const auto choice = named_choice(values.at("data"));
+  if (!choice) {
+    throw Error(Stage::options, "option.value", "data",
+                fmt::format("{} is no source of data", lua_text(values.at("data"))),
+                "mw.pack { mw.shards { … }, lengths = …, into = … }");
+  }
+  const Registration& found = values.catalog().find(Kind::data, choice->name, "data");
+  Json given = choice->options;
+  if (given.contains("sequence")) {
+    refuse("data", "the source that is packed has a sequence of its own",
+           "write sequence in mw.pack { … }, or in the experiment");
+    given.erase("sequence");
+  }
+  Values of_inner = found.options().read(given, values.path("data"), problems);
+  of_inner.set_reach(values.reach());
+  problems.throw_if_any();
+  inner_ = make<TokenSource>(found, of_inner, context);
+
+  const Json& lengths = values.at("lengths");
+  if (lengths != "own") lengths_.emplace(lengths, "lengths", values);
+  const Json& into = values.at("into");
+  if (values.is_function("into")) {
+    policy_ = of_script(values);
+  } else if (into == "greedy") {
+    policy_ = greedy;
+  } else if (into == "balanced") {
+    policy_ = balanced;
+  } else if (into != "sequential") {
+    refuse("into", fmt::format("got {}", lua_text(into)),
+           "\"sequential\", \"greedy\", \"balanced\" or a function(lengths, rows, work)");
+  }
+  if (!lengths_ && !inner_->has_documents()) {
+    refuse("lengths", fmt::format("\"own\", and {} has no documents", choice->name),
+           "mw.shards { …, documents = … } has some; or lengths = mw.lognormal { median = 600, "
+           "sigma = 1.2 }");
+  }
+  problems.throw_if_any();
+  balance_ranks_ = values.has("balance_ranks") ? values.flag("balance_ranks") : into == "balanced";
+}
+
+// Documents of a sample, as they lie in it.
+Row PackedSource::documents_of(std::int64_t sample, std::int64_t sequence) const {
+  Row documents;
+  if (lengths_) {
+    const std::uint64_t stream = mix64(seed_ ^ mix64(static_cast<std::uint64_t>(sample)));
+    for (std::int64_t from = 0, size = 0; from < sequence; from += size) {
+      const std::int64_t length = lengths_->draw(mix64(stream + static_cast<std::uint64_t>(from)));
+      size = std::min(length, sequence - from);
+      documents.push_back({sample, from, size, size == length});
+    }
+    return documents;
+  }
+  std::vector<std::int64_t> starts(static_cast<std::size_t>(sequence));
+  inner_->starts(sample, sequence, starts.data());
+  for (std::int64_t from = 0; from < sequence; from += documents.back().size) {
+    const auto begin = starts.begin() + from;
+    const auto end = std::find_if(begin, starts.end(), [&](std::int64_t at) { return at != from; });
+    documents.push_back({sample, from, end - begin, false});  // the inner source masks their ends
+  }
+  return documents;
+}
+
+PackedSource::Rows PackedSource::rows_of(std::int64_t window, std::int64_t sequence) const {
+  constexpr std::size_t most = 4;
+  const std::lock_guard lock(mutex_);
+  for (const Known& one : known_)
+    if (one.window == window && one.sequence == sequence) return one.rows;
+  std::vector<Row> rows;
+  Row all;
+  for (std::int64_t k = window * window_; k < (window + 1) * window_; ++k) {
+    rows.push_back(documents_of(k, sequence));
+    all.insert(all.end(), rows.back().begin(), rows.back().end());
+  }
+  if (policy_) rows = lay(all, sequence);
+  known_.push_front({window, sequence, std::make_shared<const std::vector<Row>>(std::move(rows))});
+  if (known_.size() > most) known_.pop_back();
+  return known_.front().rows;
+}
+
+// Lays documents into rows by the policy. What does not fit its row fills the others.
+std::vector<Row> PackedSource::lay(const Row& documents, std::int64_t sequence) const {
+  std::vector<std::int64_t> lengths;
+  for (const Piece& document : documents) lengths.push_back(document.size);
+  const auto lie = policy_(lengths, window_, sequence);
+  std::vector<Row> rows(static_cast<std::size_t>(window_));
+  std::vector<std::int64_t> room(rows.size(), sequence);
+  const auto put = [&](std::size_t row, Piece& piece) {
+    const std::int64_t size = std::min(piece.size, room[row]);
+    if (size == 0) return;
+    rows[row].push_back({piece.sample, piece.from, size, piece.ends && size == piece.size});
+    room[row] -= size;
+    piece.from += size;
+    piece.size -= size;
+  };
+  Row rest;
+  for (std::size_t row = 0; row < lie.size(); ++row) {
+    for (const std::size_t document : lie[row]) {
+      Piece piece = documents[document];
+      put(row, piece);
+      if (piece.size > 0) rest.push_back(piece);
+    }
+  }
+  for (Piece& piece : rest)
+    for (std::size_t row = 0; row < rows.size(); ++row) put(row, piece);
+  return rows;
+}
+
+Row PackedSource::row(std::int64_t k, std::int64_t sequence) const {
+  return rows_of(k / window_, sequence)->at(static_cast<std::size_t>(k % window_));
+}
+
+void PackedSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+                          std::int64_t* labels) const {
+  std::map<std::int64_t, std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> read;
+  for (const Piece& piece : row(k, sequence)) {
+    auto& [tokens, next] = read[piece.sample];
+    if (tokens.empty()) {
+      tokens.resize(static_cast<std::size_t>(sequence));
+      next.resize(tokens.size());
+      inner_->sample(piece.sample, sequence, tokens.data(), next.data());
+    }
+    inputs = std::copy_n(tokens.begin() + piece.from, piece.size, inputs);
+    labels = std::copy_n(next.begin() + piece.from, piece.size, labels);
+    if (piece.ends && labels[-1] >= 0) labels[-1] = -1 - labels[-1];
+  }
+}
+
+void PackedSource::starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const {
+  std::int64_t at = 0;
+  for (const Piece& piece : row(k, sequence)) {
+    std::fill_n(starts + at, piece.size, at);
+    at += piece.size;
+  }
+}
+
+// The rows with the most work first, each to the group that has the least work and room for it.
+std::vector<std::int64_t> PackedSource::order_of_rows(std::int64_t first,
+                                                      const std::vector<std::int64_t>& groups,
+                                                      std::int64_t sequence) const {
+  if (!balance_ranks_) return {};
+  std::vector<std::pair<double, std::int64_t>> rows;  // work, negated, and number
+  for (std::int64_t k = 0; k < std::accumulate(groups.begin(), groups.end(), std::int64_t{0});
+       ++k) {
+    double work = 0;
+    for (const Piece& piece : row(first + k, sequence)) work += pairs_of(piece.size);
+    rows.emplace_back(-work, k);
+  }
+  std::sort(rows.begin(), rows.end());
+  std::vector<std::vector<std::int64_t>> members(groups.size());
+  std::vector<double> sums(groups.size(), 0);
+  for (const auto& [work, k] : rows) {
+    std::optional<std::size_t> best;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const bool room = static_cast<std::int64_t>(members[g].size()) < groups[g];
+      if (room && (!best || sums[g] < sums[*best])) best = g;
+    }
+    members[*best].push_back(k);
+    sums[*best] -= work;
+  }
+  std::vector<std::int64_t> order;
+  for (const auto& group : members) order.insert(order.end(), group.begin(), group.end());
+  return order;
+}
+
+Policy PackedSource::of_script(const Values& values) const {
+  return [this, call = values.function("into")](const std::vector<std::int64_t>& lengths,
+                                                std::int64_t rows, std::int64_t) {
+    Json work = Json::array();
+    for (const std::int64_t length : lengths) work.push_back(pairs_of(length));
+    try {
+      return checked(call({lengths, rows, work}), lengths, rows);
+    } catch (const Error& error) {
+      std::vector<Problem> problems = error.problems();
+      for (Problem& problem : problems) problem.stage = Stage::run;
+      throw Error(std::move(problems));
+    }
+  };
+}
+
+// What a script's policy returned, with documents counted from 0.
+std::vector<std::vector<std::size_t>> PackedSource::checked(
+    const Json& returned, const std::vector<std::int64_t>& lengths, std::int64_t rows) const {
+  const auto refuse = [&](const std::string& message) {
+    throw Error(Stage::run, "data.pack", "data.into", "into: " + message,
+                fmt::format("return {} lists, which have each of the documents 1 to {} once", rows,
+                            lengths.size()));
+  };
+  if (!returned.is_array() || static_cast<std::int64_t>(returned.size()) > rows)
+    refuse(fmt::format("the function returned {} for {} rows",
+                       returned.is_array() ? plural(returned.size(), "list") : describe(returned),
+                       rows));
+  std::vector<std::vector<std::size_t>> lie;
+  std::vector<std::size_t> row_of(lengths.size(), 0);
+  for (const Json& row : returned) {
+    lie.emplace_back();
+    if (!row.is_array() && !row.empty())
+      refuse(fmt::format("row {} is {}, and no list of documents", lie.size(), describe(row)));
+    for (const Json& one : row) {
+      const auto number = whole_number(one);
+      if (!number || *number < 1 || *number > static_cast<std::int64_t>(lengths.size()))
+        refuse(fmt::format("row {} has the document {}", lie.size(), lua_text(one)));
+      const auto document = static_cast<std::size_t>(*number) - 1;
+      if (row_of[document] > 0)
+        refuse(fmt::format("document {} ({}) is in row {} and again in row {}", *number,
+                           plural(lengths[document], "token"), row_of[document], lie.size()));
+      row_of[document] = lie.size();
+      lie.back().push_back(document);
+    }
+  }
+  const auto lost = std::find(row_of.begin(), row_of.end(), 0) - row_of.begin();
+  if (lost < static_cast<std::int64_t>(lengths.size()))
+    refuse(fmt::format("document {} ({}) is in no row", lost + 1, plural(lengths[lost], "token")));
+  return lie;
+}
+
+}  // namespace
+
+MESHWRIGHT_BUILT_IN(data<PackedSource>(
+    "pack", "Another source's samples as documents that do not see each other, laid into rows."));
+
+}  // namespace mw

@@ -1,0 +1,153 @@
+"""Rows of several documents, none of which sees another: each mix equals one rank, each row equals its documents one by one, and
+transformers with a dense mask; policies that pack them; what cannot be right."""
+
+import json
+import unittest
+
+import numpy as np
+import safetensors.numpy
+from cases import ProgramCase
+
+import hf
+
+SCRIPT = """local mw = require "meshwright"
+local dp, tp, pp, zero, sp, ep = mw.plugins("dp", "tp", "pp", "zero", "sp", "ep")
+-- Every op along the sequence: attention with a window, unfused, of all tokens, with distances; a convolution, scans; labels further on.
+local function all(layers)
+  return mw.model { name = "all", dims = { hidden = 32, heads = 4, head_dim = 8, state = 8, ffn = 48, vocab = 64, experts = 2, expert_ffn = 16,
+    buckets = 8, places = 64 }, graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden" }
+    local x = m.tokens:lookup(w):add_positions(m:weight { "places", "places", "hidden" })
+    for layer in m:layers(layers) do
+      local h = x:rms_norm()
+      local function heads(name) return h:linear { { "heads", "head_dim" }, name = name } end
+      local q, k, v
+      if layer % 4 ~= 0 then v = heads "v" end
+      if layer % 4 == 1 or layer % 4 == 2 then q, k = heads "q", heads "k" end
+      if layer % 4 == 1 then
+        x = x + q:rope():attend(k:rope(), v, { window = 7 }):linear "hidden"
+      elseif layer % 4 == 2 then
+        local bias = m.positions:distance { buckets = 8, causal = false }:lookup(m:weight { "bias", "buckets", "heads" })
+        x = x + q:attend(k, v, bias, { softcap = 20, biased = true, causal = false }):linear "hidden"
+      elseif layer % 4 == 3 then
+        local function part(name) return h:linear { { "heads", "state" }, name = name }:conv { 4, name = name .. "_conv" } end
+        local decay = -h:linear { "heads", name = "decay" }:softplus()
+        x = x + part "kq":scan(part "kk", v:conv { 3, name = "v_conv" }, decay, { chunk = 5 }):linear "hidden"
+      else
+        x = x + h:experts(1)
+      end
+      x = x + x:rms_norm():mlp()
+    end
+    local y = x
+    for _ in m:layers(1) do y = y + m.labels:lookup(w); y = y + y:rms_norm():mlp() end
+    return { x:rms_norm():linear { w }:cross_entropy(m.labels),
+      y:rms_norm():linear { w }:cross_entropy(m.labels:shift(1), { weight = 0.3 }) }
+  end }
+end
+"""
+
+
+EXPERIMENT = """
+local function experiment(model, plan, more)
+  local all = { model = model, sequence = 32, plan = plan, batch = 16, microbatch = 2, optimizer = mw.adamw { lr = 1e-3 }, steps = 2,
+    data = mw.pack { mw.synthetic { masked = 0.3 }, lengths = mw.lognormal { median = 6, sigma = 1 }, into = "balanced" } }
+  for key, value in pairs(more or {}) do all[key] = value end
+  return all
+end
+local llama = mw.llama { layers = 2, hidden = 32, heads = 4, kv_heads = 2, ffn = 48, vocab = 64 }
+"""
+MIXES = ["{ dp(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 3 }, tp(2) }", '{ pp { 2, schedule = "zb-h1" }, dp(2) }',
+         '{ pp { 2, schedule = "zbv" }, tp(2) }', '{ pp { 2, schedule = "dualpipev", weave = "switch" }, zero { 2, stage = 2 } }', "{ zero(2), ep(2) }",
+         '{ sp { 2, form = "allgather" }, tp(2) }', '{ sp { 2, form = "ulysses" } }', '{ sp { 2, form = "allgather", balance = "none" }, dp(2) }']
+RINGS = ['{ sp { 2, form = "ring" } }', '{ sp { 4, form = "ring", ulysses = 2 } }', '{ sp { 2, form = "ring", balance = "none" }, zero(2) }',
+         '{ pp { 2, schedule = "zb-h1" }, sp { 2, form = "ring" } }']
+ONE_BY_ONE = SCRIPT + """
+mw.train { model = all(4), precision = "fp64", optimizer = mw.sgd { lr = 0.1 }, steps = 2, plan = {}, DATA }
+"""
+TORCH = """local mw = require "meshwright"
+local dp, tp, pp, zero, sp = mw.plugins("dp", "tp", "pp", "zero", "sp")
+mw.train {
+  model = mw.llama { layers = 2, hidden = 32, heads = 4, kv_heads = 2, ffn = 48, vocab = 64, norm_eps = 1e-6 }, weights = "theirs",
+  data = mw.shards { "tokens.bin", dtype = "u8", documents = "lengths.csv", mask = "mask.csv", order = "sequential" }, sequence = 16, precision = "fp64",
+  plan = %s, batch = 8, microbatch = 2, optimizer = mw.sgd { lr = 1e-30 }, steps = 8 }
+"""
+
+
+class Documents(ProgramCase):
+    def test_each_mix_equals_one_rank(self):
+        calls = [f"mw.verify(experiment(all(4), {mix}))\n" for mix in MIXES] + [f"mw.verify(experiment(llama, {mix}))\n" for mix in RINGS]
+        self.verify_all(SCRIPT + EXPERIMENT + "".join(calls))
+
+    def test_they_are_proved_and_hold_and_send_what_is_predicted(self):
+        proofs = self.all("prove", self.write(SCRIPT + EXPERIMENT + "".join(f"mw.prove(experiment(all(4), {mix}))\n" for mix in MIXES)))
+        self.assertEqual([proof["verdict"] for proof in proofs], ["proved"] * len(MIXES))
+        calls = "".join(f"mw.train(experiment(llama, {mix}))\n" for mix in ("{}", *MIXES[:3], *RINGS))
+        for run in self.all("run", self.write(SCRIPT + EXPERIMENT + calls)):
+            with self.subTest(run["plan"]):
+                self.sent_as_predicted(run)
+
+    def test_rows_equal_their_documents_one_by_one(self):
+        """24 tokens of three documents are three rows of 8 tokens, for every op along the sequence and for the balancing loss."""
+        random = np.random.default_rng(0)
+        tokens, labels = random.integers(0, 64, (48, 8)), random.integers(0, 64, (48, 8))
+        save = lambda name, rows, ids: safetensors.numpy.save_file({"tokens": rows.copy(), "labels": ids.copy()}, self.folder / name)
+        save("rows.safetensors", tokens.reshape(16, 24), labels.reshape(16, 24))
+        labels[:, -1] = -1
+        save("alone.safetensors", tokens, labels)
+        rows = ('data = mw.pack { mw.tensors { "rows.safetensors", order = "sequential" }, lengths = 8 }, sequence = 24, batch = 8, microbatch = 2',
+                'data = mw.tensors { "alone.safetensors", order = "sequential" }, sequence = 8, batch = 24, microbatch = 6')
+        packed, alone = (self.only("run", self.write(ONE_BY_ONE.replace("DATA", data))) for data in rows)
+        for name in ("losses", "grad_norms"):
+            for a, b in zip(packed[name], alone[name]):
+                self.assertLess(abs(a - b) / abs(b), 1e-13)
+
+    def test_losses_and_norms_are_those_of_transformers(self):
+        """Eight packings, with prompts that count nothing, a microbatch and a rank in which no label counts."""
+        torch, transformers = hf.load()
+        config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                                          num_key_value_heads=2, tie_word_embeddings=False, initializer_range=0.2, rope_theta=1e4,
+                                          attn_implementation="eager")
+        model = transformers.LlamaForCausalLM(config).double()
+        model.save_pretrained(self.folder / "theirs")
+        random = np.random.default_rng(1)
+        tokens = random.integers(0, 64, 64 * 16 + 2)  # one more than the labels of 8 steps of 8 rows need
+        lengths = []
+        while sum(lengths) < len(tokens):
+            lengths.append(min(int(random.lognormal(2, 1)) + 1, len(tokens) - sum(lengths)))
+        ends = np.cumsum(lengths)
+        counts = np.ones(len(tokens), bool)
+        for begin, length in zip(ends - lengths, lengths):
+            counts[begin:begin + random.integers(0, length + 1)] = False
+        counts[128:193] = False                                   # the first microbatch of both ranks in the second step
+        for row in range(16, 24):                                 # the first rank of dp in the third: rows 0, 1 of each four
+            if row % 4 < 2: counts[16 * row + 1:16 * row + 17] = False
+        tokens.astype(np.uint8).tofile(self.folder / "tokens.bin")
+        (self.folder / "lengths.csv").write_text("length\n" + "".join(f"{n}\n" for n in lengths))
+        off = np.flatnonzero(~counts)
+        (self.folder / "mask.csv").write_text("begin,end\n" + "".join(f"{at},{at + 1}\n" for at in off))
+        document = np.searchsorted(ends, np.arange(len(tokens)), side="right")
+        losses, norms = [], []
+        for step in range(8):
+            at = 128 * step + np.arange(128).reshape(8, 16)
+            own, ids = document[at], np.where(counts[at + 1] & (document[at + 1] == document[at]), tokens[at + 1], -100)
+            seen = (own[:, :, None] == own[:, None, :]) & np.tri(16, dtype=bool)
+            mask = torch.where(torch.from_numpy(seen), 0.0, -torch.inf).double()[:, None]
+            first = np.array([[np.flatnonzero(row == d)[0] for d in row] for row in own])
+            model.zero_grad()
+            logits = model(torch.from_numpy(tokens[at]), attention_mask=mask, position_ids=torch.from_numpy(np.arange(16) - first)).logits
+            loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 64), torch.from_numpy(ids).reshape(-1))
+            loss.backward()
+            losses.append(loss.item())
+            norms.append(sum(p.grad.square().sum().item() for p in model.parameters()) ** 0.5)
+        worst = 0
+        for mix in ("{}", "{ dp(2) }", '{ pp { 2, schedule = "zb-h1" }, dp(2) }', "{ zero { 2, stage = 3 }, tp(2) }", '{ sp { 2, form = "ring" } }'):
+            run = self.only("run", self.write(TORCH % mix))
+            with self.subTest(mix):
+                for theirs, ours in ((losses, run["losses"]), (norms, run["grad_norms"])):
+                    worst = max(worst, *(abs(a - b) / abs(a) for a, b in zip(theirs, ours)))
+        print(f"largest relative difference from transformers {worst:.1e}")
+        self.assertLess(worst, 1e-6)  # transformers computes norms and rotary angles in fp32
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
