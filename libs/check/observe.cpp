@@ -199,6 +199,8 @@ void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& pla
   const bool by_itself = plan.ranks() == 1;
   RunSetup alike = experiment;  // all steps with this one plan
   alike.step_plans = nullptr;
+  if (alike.row_groups.empty())
+    alike.row_groups = experiment.plan->programs.front().groups_of_rows();
   with_ranks(runtime, alike, plan, stop, [&](RankRun& executor, Ledger&) {
     const auto watcher = begin(executor);
     if (by_itself) watcher->end_at(stop);

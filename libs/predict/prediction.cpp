@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
@@ -87,6 +88,10 @@ void scale_times(Prediction& p, double share) {
        {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds, &p.host_copies.seconds,
         &p.host_copies.exposed, &p.host_updates.seconds, &p.host_updates.exposed})
     *seconds *= share;
+  if (p.documents) {
+    p.documents->mean *= share;
+    p.documents->p95 *= share;
+  }
   for (StageParts& part : p.parts) {
     for (double* seconds : {&part.compute, &part.exposed, &part.host_copies, &part.bubble})
       *seconds *= share;
@@ -197,6 +202,52 @@ Json memory_json(const StageForecast& stage) {
 
 }  // namespace
 
+// Times of the drawn step that is nearest to the mean of all drawn ones; `ranks` becomes the ranks
+// that decide it. Other steps lie on the line through the times of the shortest and the longest.
+// `shared`: ranks take turns on cores, so that a step takes what all of their work takes.
+PipelineTime price_documents(const Plan& plan, const Machine& machine, int threads, bool shared,
+                             std::vector<RankView>& ranks, Prediction& p) {
+  const std::vector<StepWork> drawn = draw_steps(plan);
+  DocumentForecast& found = p.documents.emplace();
+  found.steps = static_cast<std::int64_t>(drawn.size());
+  const auto steps = static_cast<double>(drawn.size());
+  const auto group = [&](const StepWork& work) { return shared ? work.median() : work.slowest(); };
+  std::vector<double> like;  // in proportion to each step's seconds
+  found.ranks = found.microbatches = 0;
+  for (const StepWork& work : drawn) {
+    like.push_back(work.seconds_like(group(work)));
+    found.work += work.mean() / steps;
+    found.ranks += work.imbalance_of_ranks() / steps;
+    found.microbatches += work.imbalance_of_microbatches() / steps;
+  }
+  std::vector<RankView> chosen;
+  const auto price = [&](std::size_t step) {
+    const auto work = std::make_shared<const StepWork>(drawn[step]);
+    chosen.clear();
+    chosen.reserve(ranks.size());
+    for (const RankView& rank : ranks)
+      chosen.emplace_back(rank.program(),
+                          slowest_of_group(rank, *work, group(*work), found.context), 0,
+                          rank.scratch(), work);
+    return price_pipeline(chosen, machine, threads);
+  };
+  std::vector<std::size_t> order(like.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return like[a] < like[b]; });
+  const std::size_t least = order.front(), most = order.back();
+  const double low = price(least).step, high = price(most).step;
+  const double slope = like[most] > like[least] ? (high - low) / (like[most] - like[least]) : 0;
+  const auto seconds = [&](double of) { return low + slope * (of - like[least]); };
+  const double mean = std::accumulate(like.begin(), like.end(), 0.0) / steps;
+  found.mean = seconds(mean);
+  found.p95 = seconds(like[order[static_cast<std::size_t>(std::ceil(0.95 * steps)) - 1]]);
+  PipelineTime time = price(*std::min_element(order.begin(), order.end(), [&](auto a, auto b) {
+    return std::abs(like[a] - mean) < std::abs(like[b] - mean);
+  }));
+  ranks = std::move(chosen);
+  return time;
+}
+
 Prediction predict(const Plan& plan, const Machine& machine, int threads, bool traced) {
   const Dtype dtype = plan.programs.front().dtype;
   Prediction p;
@@ -229,7 +280,14 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     for (const SegmentRun& run : program.timeline) count += length_of(program, run.segment);
     traced = traced && count <= most_instructions_recorded;
   }
-  const PipelineTime time = price_pipeline(slowest, machine, threads);
+  PipelineTime time = price_pipeline(slowest, machine, threads);
+  const double turns = machine.turns(p.ranks, threads);
+  if (plan.request.documents != nullptr) {
+    const double of_whole_rows = time.step;
+    time = price_documents(plan, machine, threads, turns > 1, slowest, p);
+    p.cpu_seconds *= time.step / of_whole_rows;
+    for (std::size_t s = 0; s < ranks.size(); ++s) ranks[s] = slowest[s].at();
+  }
   // In a second pass: where instructions are played one by one, the sums of times differ in their
   // last bits.
   if (traced)
@@ -253,8 +311,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     p.host_updates.exposed += stage.host_updates.exposed / stages;
   }
   add_communication(p, time.stages, traffic);
-  if (const double turns = machine.turns(p.ranks, threads); turns > 1 && ranks.size() == 1)
-    share_cores(p, last, turns);
+  if (turns > 1 && ranks.size() == 1) share_cores(p, last, turns);
   if (const double stragglers = machine.stragglers(p.ranks); stragglers > 1)
     scale_times(p, stragglers);
   const StageForecast& fullest = p.fullest();
@@ -353,6 +410,7 @@ void Prediction::forget_machine(std::string why) {
   parts.clear();
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
+  documents.reset();
   pitfalls.clear();
   for (CommunicationForecast& c : communication)
     c.seconds = c.exposed_seconds = c.mean_exposed_seconds = unknown;
@@ -485,6 +543,7 @@ Json Prediction::to_json() const {
   }
   add_waste(*this, json);
   if (!pitfalls.empty()) json["pitfalls"] = pitfalls;
+  if (documents) json["documents"] = documents->to_json();
   if (held_out_seconds && timed()) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }

@@ -11,6 +11,7 @@
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/json.h"
+#include "predict/documents.h"
 #include "predict/machine.h"
 #include "predict/pipeline.h"
 #include "predict/step_counts.h"
@@ -159,6 +160,9 @@ struct Prediction {
   std::optional<RecomputeGain> slices = {};
   std::optional<RecomputeByStage> recompute_by_stage = {};
   std::vector<std::string> pitfalls = {};  // one line for each pitfall, where they were looked for
+  // Where rows of the data hold documents: times of a step are those of a drawn step that is nearest
+  // to the mean of all drawn ones.
+  std::optional<DocumentForecast> documents = {};
   // Seconds of one held-out evaluation, where the run has some.
   std::optional<double> held_out_seconds = {};
 

@@ -268,6 +268,25 @@ std::string no_room_text(const Prediction& p) {
   return text;
 }
 
+// What documents make of a step.
+std::string documents(const Prediction& p) {
+  if (!p.documents || !p.timed()) return "";
+  const DocumentForecast& d = *p.documents;
+  std::string fullest;
+  for (const auto& [what, imbalance] : {std::pair("rank", d.ranks),
+                                        {"microbatch", d.microbatches},
+                                        {"rank of a sequence", d.context}})
+    if (imbalance > 1.005)
+      fullest +=
+          fmt::format("{}the fullest {} {:.2f}", fullest.empty() ? "; " : ", ", what, imbalance);
+  return fmt::format(
+      "  documents  attention has {:.0f} % of the work of whole rows{}{}; steps take {} on "
+      "average, "
+      "95 % of them up to {} ({} drawn). FLOPs and MFU are those of whole rows\n",
+      100 * d.work, fullest, fullest.empty() ? "" : " of the mean", duration_text(d.mean),
+      duration_text(d.p95), d.steps);
+}
+
 }  // namespace
 
 std::string count_text(double value) {
@@ -375,6 +394,7 @@ std::string print(const Plan& plan, const Prediction& p) {
   text += reported_text(p);
   text += "\n" + communication(p) + "\n";
   text += step(p);
+  text += documents(p);
   if (!p.cannot_run.empty())
     text += fmt::format("  stack   its software cannot run this: {}\n", join(p.cannot_run, "; "));
   for (const std::string& work : p.undeclared) text += fmt::format("  work    {}\n", work);

@@ -164,6 +164,16 @@ function mw.schedule(name, order) end
 ---@field layers fun(self: meshwright.Lane): meshwright.Lane[] a part for each layer that it computes, in its order
 ---@field left fun(self: meshwright.Lane): meshwright.WeaveInstruction[]
 
+---Lengths of documents whose logarithm is normal, for `mw.pack { …, lengths = … }`.
+---@param options { median: number, sigma: number }
+---@return table
+function mw.lognormal(options) end
+
+---Lengths of documents that are all equally frequent, for `mw.pack { …, lengths = … }`.
+---@param options { least: integer, most: integer }
+---@return table
+function mw.uniform(options) end
+
 ---How works that share a stage are interleaved, for a pipeline's `weave = …`. The function takes
 ---instructions from the lanes; or it returns them in order, as `left()` has them.
 ---@param options { name?: string, order: fun(...: meshwright.Lane): meshwright.WeaveInstruction[]? }

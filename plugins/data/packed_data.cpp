@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "documents.h"
+#include "length_distribution.h"
 #include "meshwright/choice.h"
 #include "meshwright/data.h"
 #include "meshwright/engine/hash.h"
@@ -90,7 +90,7 @@ class PackedSource final : public TokenSource {
   std::string content() const override { return inner_->content(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
-  void starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const override;
+  std::vector<std::int64_t> documents(std::int64_t k, std::int64_t sequence) const override;
   std::vector<std::int64_t> order_of_rows(std::int64_t first,
                                           const std::vector<std::int64_t>& groups,
                                           std::int64_t sequence) const override;
@@ -211,13 +211,10 @@ Row PackedSource::documents_of(std::int64_t sample, std::int64_t sequence) const
     }
     return documents;
   }
-  std::vector<std::int64_t> starts(static_cast<std::size_t>(sequence));
-  inner_->starts(sample, sequence, starts.data());
-  for (std::int64_t from = 0; from < sequence; from += documents.back().size) {
-    const auto begin = starts.begin() + from;
-    const auto end = std::find_if(begin, starts.end(), [&](std::int64_t at) { return at != from; });
-    documents.push_back({sample, from, end - begin, false});  // the inner source masks their ends
-  }
+  std::vector<std::int64_t> begins = inner_->documents(sample, sequence);
+  begins.push_back(sequence);
+  for (std::size_t d = 0; d + 1 < begins.size(); ++d)  // the inner source masks their last labels
+    documents.push_back({sample, begins[d], begins[d + 1] - begins[d], false});
   return documents;
 }
 
@@ -286,12 +283,14 @@ void PackedSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* i
   }
 }
 
-void PackedSource::starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const {
+std::vector<std::int64_t> PackedSource::documents(std::int64_t k, std::int64_t sequence) const {
+  std::vector<std::int64_t> begins;
   std::int64_t at = 0;
   for (const Piece& piece : row(k, sequence)) {
-    std::fill_n(starts + at, piece.size, at);
+    begins.push_back(at);
     at += piece.size;
   }
+  return begins;
 }
 
 // The rows with the most work first, each to the group that has the least work and room for it.
@@ -342,7 +341,7 @@ Policy PackedSource::of_script(const Values& values) const {
 std::vector<std::vector<std::size_t>> PackedSource::checked(
     const Json& returned, const std::vector<std::int64_t>& lengths, std::int64_t rows) const {
   const auto refuse = [&](const std::string& message) {
-    throw Error(Stage::run, "data.pack", "data.into", "into: " + message,
+    throw Error(Stage::run, "data.pack", "data.into", message,
                 fmt::format("return {} lists, which have each of the documents 1 to {} once", rows,
                             lengths.size()));
   };

@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "common/mapped_file.h"
-#include "documents.h"
 #include "known_format.h"
 #include "meshwright/data.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/plugin.h"
+#include "number_table.h"
 #include "sample_order.h"
 #include "token_mask.h"
 
@@ -473,7 +473,7 @@ class ShardSource final : public TokenSource {
   std::int64_t tokens() const override { return order_.tokens(); }
   bool masks_labels() const override { return mask_.any() || documents_; }
   bool has_documents() const override { return documents_; }
-  void starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const override;
+  std::vector<std::int64_t> documents(std::int64_t k, std::int64_t sequence) const override;
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
   std::string content() const override;
@@ -757,10 +757,11 @@ void ShardSource::read_documents(const Values& values, const DataContext& contex
         fmt::format("got {}", files.empty() ? lua_text(given) : plural(files.size(), "file")),
         "the id of the token that ends each document, \"idx\", or one .csv of lengths");
   try {
-    const CountTable table(files.front(), {"length"}, "documents");
+    const std::size_t before = problems.list().size();
+    const NumberTable table(files.front(), {"length"}, 1, "data.documents", "documents");
     check_lengths(table.columns[0], files.front().string(), values, problems);
     const std::int64_t sum = begins_.empty() ? 0 : begins_.back();
-    if (sum != starts_.back())
+    if (problems.list().size() == before && sum != starts_.back())
       refuse(fmt::format("{}: the lengths sum to {}, and the data have {}", files.front().string(),
                          sum, plural(starts_.back(), "token")),
              "the lengths of all documents, in their order");
@@ -864,16 +865,16 @@ void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* in
   mask_.check();
 }
 
-void ShardSource::starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const {
-  if (!documents_) return TokenSource::starts(k, sequence, starts);
+std::vector<std::int64_t> ShardSource::documents(std::int64_t k, std::int64_t sequence) const {
+  std::vector<std::int64_t> begins{0};
+  if (!documents_) return begins;
   const std::int64_t first = order_.offset(k, sequence);
   std::vector<std::int64_t> ids(static_cast<std::size_t>(sequence));
-  read(first, sequence, ids.data());
-  std::int64_t start = 0;
-  for (std::int64_t t = 0; t < sequence; ++t) {
-    starts[t] = start;
-    if (next_document(first + t, ids[static_cast<std::size_t>(t)]) == first + t + 1) start = t + 1;
-  }
+  if (last_id_ >= 0) read(first, sequence, ids.data());
+  for (std::int64_t t = 0; t + 1 < sequence; ++t)
+    if (next_document(first + t, ids[static_cast<std::size_t>(t)]) == first + t + 1)
+      begins.push_back(t + 1);
+  return begins;
 }
 
 std::string ShardSource::content() const {

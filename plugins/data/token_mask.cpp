@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <string_view>
 
 #include "meshwright/engine/text.h"
+#include "number_table.h"
 
 namespace mw {
 namespace {
@@ -24,15 +23,6 @@ std::string wrong_byte(const MappedFile& file, std::int64_t at) {
 }
 constexpr const char* bytes_are =
     "a byte for each token: 0 if its label counts nothing, 1 if it counts";
-
-// Reads two numbers with a comma between.
-bool read_range(std::string_view line, std::int64_t& begin, std::int64_t& end) {
-  const char* const last = line.data() + line.size();
-  const auto first = std::from_chars(line.data(), last, begin);
-  if (first.ec != std::errc() || first.ptr == last || *first.ptr != ',') return false;
-  const auto second = std::from_chars(first.ptr + 1, last, end);
-  return second.ec == std::errc() && second.ptr == last;
-}
 
 }  // namespace
 
@@ -68,35 +58,20 @@ void TokenMask::check_bytes(Problems& problems, std::int64_t tokens) {
 }
 
 void TokenMask::read_table(Problems& problems, std::int64_t tokens) {
-  const MappedFile& file = files_.front();
-  std::string_view rest(reinterpret_cast<const char*>(file.data()),
-                        static_cast<std::size_t>(file.size()));
-  for (std::int64_t number = 1; !rest.empty(); ++number) {
-    const std::size_t size = rest.find('\n');
-    std::string_view line = rest.substr(0, size);
-    rest.remove_prefix(size == std::string_view::npos ? rest.size() : size + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
+  const NumberTable table(files_.front().path(), {"begin", "end"}, 0, "data.mask", "mask");
+  begins_ = table.columns[0];
+  ends_ = table.columns[1];
+  for (std::size_t row = 0; row < begins_.size(); ++row) {
     const auto refuse = [&](const std::string& why) {
-      add(problems, fmt::format("{}:{}: {}", file.path().string(), number, why),
+      add(problems, fmt::format("{}:{}: {}", files_.front().path().string(), table.lines[row], why),
           "the line begin,end, then a range of tokens that do not count in each line, sorted");
     };
-    if (number == 1 && line != "begin,end")
-      return refuse(fmt::format("the first line is {}", quote(readable_line(line))));
-    if (number == 1 || line.empty()) continue;
-    std::int64_t begin = 0, end = 0;
-    if (!read_range(line, begin, end))
-      return refuse(fmt::format("{} is no range", quote(readable_line(line))));
-    if (begin < 0 || begin >= end || end > tokens)
-      return refuse(fmt::format("tokens {} to {} of {}", begin, end, tokens));
-    if (!ends_.empty() && begin < ends_.back())
-      return refuse(
-          fmt::format("it begins at {}, and the range before ends at {}", begin, ends_.back()));
-    begins_.push_back(begin);
-    ends_.push_back(end);
+    if (begins_[row] >= ends_[row] || ends_[row] > tokens)
+      return refuse(fmt::format("tokens {} to {} of {}", begins_[row], ends_[row], tokens));
+    if (row > 0 && begins_[row] < ends_[row - 1])
+      return refuse(fmt::format("it begins at {}, and the range before ends at {}", begins_[row],
+                                ends_[row - 1]));
   }
-  if (!begins_.empty()) return;
-  add(problems, fmt::format("{} has no range", file.path().string()),
-      "leave mask out where all tokens count");
 }
 
 bool TokenMask::counts(std::int64_t token) const {

@@ -148,6 +148,114 @@ class Documents(ProgramCase):
         print(f"largest relative difference from transformers {worst:.1e}")
         self.assertLess(worst, 1e-6)  # transformers computes norms and rotary angles in fp32
 
+    def packed(self, keys, more=""):
+        """Tokens, labels and documents of the first 8 rows of 16; each token of the data is another one."""
+        tokens = np.arange(128).reshape(8, 16)
+        safetensors.numpy.save_file({"tokens": tokens, "labels": tokens + 1}, self.folder / "unlike.safetensors")
+        text = """local model = mw.llama { layers = 1, hidden = 8, heads = 2, ffn = 8, vocab = 160 }
+          mw.train { model = model, plan = %s, sequence = 16, batch = 8, microbatch = 1, steps = 1, optimizer = mw.sgd { lr = 0.1 },
+            data = mw.pack { mw.tensors { "unlike.safetensors", order = "sequential" }, %s } }"""
+        self.only("logits", self.write(SCRIPT + text % (more or "{}", keys)), "-o", "rows.safetensors")
+        found = safetensors.numpy.load_file(self.folder / "rows.safetensors")
+        return found["tokens"], found["labels"]
+
+    def test_policies_lose_no_token_and_repeat_none(self):
+        begins = lambda row: [0] + [t for t in range(1, 16) if row[t] != row[t - 1] + 1 or row[t] % 16 % 5 == 0]
+        for into in ('"sequential"', '"greedy"', '"balanced"', "function(lengths, rows, work) local all = {} for d = #lengths, 1, -1 do "
+                     "all[#all + 1] = d end return { all } end"):
+            with self.subTest(into):
+                tokens, labels = self.packed(f"lengths = 5, into = {into}")
+                self.assertEqual(sorted(tokens.flatten()), list(range(128)))
+                for row, ids in zip(tokens, labels):
+                    ends = [begin - 1 for begin in begins(row)[1:]] + ([15] if (row[15] + 1) % 16 % 5 == 0 else [])
+                    for t in range(16):
+                        # A document of 5 tokens ends where its place in the sample divides; the last of a sample is cut at its end.
+                        ended = row[t] % 16 % 5 == 4
+                        self.assertEqual(ids[t], -1 if ended else row[t] + 1, (row, ids, ends))
+        self.assertTrue((self.packed('lengths = 5, into = "sequential"')[0] == np.arange(128).reshape(8, 16)).all())
+
+    def test_greedy_and_balanced_rows(self):
+        """Of lengths 12 4, 6 6 4, 12 2 1 1 over three rows of 16: the longest first, whole where there is room."""
+        (self.folder / "lengths.csv").write_text("length\n12\n4\n6\n6\n4\n12\n2\n1\n1\n52\n")
+        np.arange(100, dtype=np.uint8).tofile(self.folder / "tokens.bin")
+        text = """mw.train { model = mw.llama { layers = 1, hidden = 8, heads = 2, ffn = 8, vocab = 100 }, plan = {}, sequence = 16, batch = 3,
+          steps = 1, optimizer = mw.sgd { lr = 0.1 },
+          data = mw.pack { mw.shards { "tokens.bin", dtype = "u8", documents = "lengths.csv", order = "sequential" }, into = "%s" } }"""
+        lay = {}
+        for into in ("greedy", "balanced"):
+            self.only("logits", self.write(SCRIPT + text % into), "-o", "rows.safetensors")
+            tokens = safetensors.numpy.load_file(self.folder / "rows.safetensors")["tokens"]
+            self.assertEqual(sorted(tokens.flatten()), list(range(48)))
+            lay[into] = [[int(row[t]) for t in range(16) if t == 0 or row[t] != row[t - 1] + 1] for row in tokens]
+        # Where a row goes on elsewhere: documents that follow one another do not show.
+        self.assertEqual(lay, {"greedy": [[0], [32, 28], [16, 44]], "balanced": [[0, 28], [32], [16, 12]]})
+
+    def test_ranks_get_equal_work_and_a_run_that_resumes_goes_on(self):
+        script = SCRIPT + EXPERIMENT + """
+          local function run(into, balance, more)
+            local all = experiment(llama, { dp(2) }, { batch = 32, microbatch = 1, steps = 4, sequence = 64,
+              data = mw.pack { mw.synthetic {}, lengths = mw.lognormal { median = 8, sigma = 1.5 }, into = into, balance_ranks = balance } })
+            for key, value in pairs(more or {}) do all[key] = value end
+            return all
+          end
+          """
+        plans = self.all("plan", self.write(script + """mw.plan(run("sequential")) mw.plan(run("sequential", true)) mw.plan(run("balanced"))"""))
+        ranks = [plan["documents"]["imbalance"]["ranks"] for plan in plans]
+        self.assertTrue(ranks[0] > 1.05 > ranks[1] and ranks[0] > ranks[2], ranks)
+        self.assertTrue(all(0.05 < plan["documents"]["work"] < 0.95 for plan in plans), plans)
+        self.assertLess(plans[1]["documents"]["mean_seconds"], plans[0]["documents"]["mean_seconds"])
+        whole = self.only("run", self.write(script + 'mw.train(run("balanced"))'))
+        one = self.only("run", self.write(script + 'mw.train(run("balanced", nil, { plan = {} }))'))
+        np.testing.assert_allclose(one["losses"], whole["losses"], rtol=1e-5)
+        saved = 'mw.train(run("balanced", nil, { steps = %d, checkpoint = { path = "saved" }, resume = %s }))'
+        self.only("run", self.write(script + saved % (2, "nil")))
+        self.assertEqual(self.only("run", self.write(script + saved % (4, "true")))["losses"], whole["losses"])
+
+    def test_hooks_after_a_step_without_labels_are_those_of_a_run_that_went_on(self):
+        tokens = np.random.default_rng(2).integers(0, 64, (16, 8))
+        labels = np.where((np.arange(16) // 4 == 1)[:, None], -1, tokens)
+        safetensors.numpy.save_file({"tokens": tokens, "labels": labels}, self.folder / "some.safetensors")
+        script = """mw.train(experiment(llama, { dp { 2, hook = { kind = "powersgd", rank = 1 } } }, { batch = 4, steps = %d, sequence = 8,
+          data = mw.tensors { "some.safetensors", order = "sequential" }, %s }))"""
+        whole = self.only("run", self.write(SCRIPT + EXPERIMENT + script % (4, "")))
+        self.assertEqual(whole["steps_without_labels"], [1])
+        self.only("run", self.write(SCRIPT + EXPERIMENT + script % (2, 'checkpoint = { path = "saved" }')))
+        again = self.only("run", self.write(SCRIPT + EXPERIMENT + script % (4, 'checkpoint = { path = "saved" }, resume = true')))
+        self.assertEqual(again["losses"], whole["losses"])
+
+    def test_what_cannot_be_right_is_refused(self):
+        np.arange(49, dtype=np.uint8).tofile(self.folder / "tokens.bin")
+        for name, text in (("none", "length\n"), ("zero", "length\n40\n0\n9\n"), ("few", "length\n40\n8\n"), ("words", "length\nmany\n"),
+                           ("head", "40\n9\n"), ("right", "length\n40\n9\n"), ("histogram", "length,count\n4,0\n")):
+            (self.folder / f"{name}.csv").write_text(text)
+        shards = 'mw.plan(experiment(llama, {}, { sequence = 8, data = mw.shards { "tokens.bin", dtype = "u8", %s } }))'
+        pack = "mw.plan(experiment(llama, {}, { data = mw.pack { mw.synthetic {}, %s } }))"
+        lay = "mw.train(experiment(llama, {}, { batch = 2, data = mw.pack { mw.synthetic {}, lengths = 20, into = function(lengths) return %s end } }))"
+        pooled = """mw.plan(experiment(mw.model { name = "pooled", dims = { hidden = 32, heads = 4, ffn = 48, vocab = 64, groups = 8 }, graph = function(m)
+          local x = m.tokens:lookup(m:weight { "embedding", "vocab", "hidden" })
+          for _ in m:layers(1) do x = x + x:rms_norm():mlp() end
+          local pooled = x:pool { "groups", of = "seq" }
+          return x:rms_norm():linear "vocab":cross_entropy(m.labels) + 0 * pooled:sum { "batch", "groups", "hidden" }
+        end }, {}))"""
+        self.all_refused(
+            SCRIPT + EXPERIMENT,
+            *((shards % f'documents = "{name}.csv"', 2, "data.documents data.documents") for name in ("none", "zero", "few", "words", "head")),
+            (shards % 'documents = "missing.csv"', 2, "file.missing data.documents"),
+            (shards % 'documents = "right.csv", longer = "refuse"', 2, "data.documents data.longer"),
+            (shards % 'documents = 3, longer = "refuse"', 2, "option.needs data.longer"),
+            (shards % "documents = 99", 2, "data.documents data.documents"),
+            (shards % 'documents = "idx"', 2, "data.documents data.documents"),
+            (pack % "lengths = 0", 2, "data.documents data.lengths"),
+            (pack % "lengths = mw.uniform { least = 9, most = 3 }", 2, "data.documents data.lengths"),
+            (pack % 'lengths = "histogram.csv"', 2, "data.documents data.lengths"),
+            (pack % "lengths = 'own'", 2, "option.value data.lengths"),
+            (pack % "lengths = 4, into = 'full'", 2, "option.value data.into"),
+            ("mw.plan(experiment(llama, {}, { data = mw.pack { 'text', lengths = 4 } }))", 2, "option.missing data.data.path"),
+            (lay % "{ { 1, 2 }, { 3 } }", 1, "data.pack data.into"),
+            (lay % "{ { 1, 2, 3, 4 }, { 1 } }", 1, "data.pack data.into"),
+            (lay % "{ { 1, 2, 3, 9 } }", 1, "data.pack data.into"),
+            (lay % "7", 1, "data.pack data.into"))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -14,7 +14,8 @@ LENDING = ("data", "model", "sequence")  # roles whose ranks ep borrows
 FEATURES = {  # name: how often it is there
     "pp": 0.4, "dp": 0.35, "zero": 0.4, "tp": 0.45, "sp": 0.3, "sp on tp": 0.5, "ep": 0.6, "own": 0.35, "coshard": 0.12,
     "pass": 0.15, "directives": 0.15, "recompute": 0.3, "offload": 0.2, "microbatch": 0.6, "precision": 0.4, "odd": 0.3,
-    "schedule": 0.2, "evaluate": 0.08, "check": 0.3, "steps": 0.5, "text": 0.35, "pair": 0.4, "hook": 0.3, "shape": 0.12}
+    "schedule": 0.2, "evaluate": 0.08, "check": 0.3, "steps": 0.5, "text": 0.35, "pair": 0.4, "hook": 0.3, "shape": 0.12,
+    "documents": 0.5, "masked": 0.3}
 BLOCKS = {
     "side by side": "function(x) local h = x:rms_norm() return x + h:attention() + h:mlp() end",
     "layers that differ": 'function(x, n) if n % 2 == 0 then return x + x:rms_norm():attention() end '
@@ -364,12 +365,21 @@ class Maker:
                         Call("mw.sgd", Table(lr=0.1, **clip)), Call("mw.sgd", Table(lr=0.1, momentum=0.9, **clip)),
                         Call("mw.muon", Table(lr=1e-3, **clip)), Call("mw.shampoo", Table(lr=1e-3, **clip)))
 
+    def data(self):
+        """Tokens, of which some may count nothing as labels, in rows that may be of several documents."""
+        source = Call("mw.synthetic", Table(masked=self.one(0.3, 0.8)) if "masked" in self.on else Table())
+        if "documents" not in self.on:
+            return source
+        lengths = self.one(2, 3, Call("mw.uniform", Table(least=1, most=9)), Call("mw.lognormal", Table(median=4, sigma=1)))
+        into = self.one("sequential", "greedy", "balanced", Raw("function(lengths, rows) local all = {} for d = 1, #lengths do all[d] = #lengths + 1 - d end return { all } end"))
+        return Call("mw.pack", Table(data=source, lengths=lengths, into=into, balance_ranks=self.often(0.5)))
+
     def experiment(self):
         self.unfused = self.kind in ("llama", "gpt") and self.often(0.15)
         per, microbatch = self.shape()
         plan, model = self.plan(), self.model()
         lengths = (7, 9, 11, 12) if "odd" in self.on and "coshard" not in self.on else (8, 8, 16)
-        keys = Table(model=model, data=Call("mw.synthetic", Table()), sequence=self.one(*lengths), plan=plan,
+        keys = Table(model=model, data=self.data(), sequence=self.one(*lengths), plan=plan,
                      batch=per * self.parts, optimizer=self.optimizer(), steps=self.one(2, 3) if "steps" in self.on else 1)
         if isinstance(microbatch, Call) and microbatch.function == "mw.microbatch.ramp":
             microbatch.table.put("from", self.parts)
@@ -399,7 +409,7 @@ def experiment(seed, number):
     keys = maker.experiment()
     options = [name for name in keys.named() if name in ("recompute", "offload", "precision", "schedule", "evaluate", "check")]
     optimizer = keys.get("optimizer").function.removeprefix("mw.")
-    names = {*maker.forms, *options, optimizer, maker.kind}
+    names = {*maker.forms, *options, optimizer, maker.kind, *({"documents", "masked"} & maker.on)}
     if "pp" in maker.forms and maker.schedule == "text":
         names.add("text schedule")
     if maker.groups:

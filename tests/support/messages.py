@@ -106,6 +106,8 @@ MESSAGES = {
     "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
     "data.shape": [r"data\.path: .*: labels are -\d+ at row \d+, column \d+ \[ids are whole numbers from 0 on; labels of .*"],
     "data.twice": [r".* (is named twice|are the same file) \[name each file once; .*"],
+    "data.documents": [r".*documents?.* \[.*\]", r".*\.csv:\d+: .* \[the line .*\]", r"data\.lengths: .* is no distribution of lengths .* \[.*\]"],
+    "data.pack": [r"(On rank \d+: )?data\.into: (document \d+ \(\d+ tokens?\) is in .*|row \d+ .*|the function returned .*) \[return \d+ lists, .*\]"],
     "data.mask": [r"data\.mask: .*(: byte \d+ is \d+|\.csv:\d+: .*|\.csv has no range| has \d+ bytes?, and the data have .*) \[.*\]"],
     "data.input": [r"data: \w+ has no input \w+, which the model declares: .* \[mw\.tensors reads inputs from a file; mw\.synthetic makes noise for every one\]"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
@@ -116,7 +118,7 @@ MESSAGES = {
                           r"MESHWRIGHT_FIRST_USE is \".*\" \[set it to on or off\]"],
     "plugin.path": [r"there is no such folder \[.*\]"],
     "file.missing": [r"data\.path: \"\S+\" is a folder, and files of tokens are named \[write \".*\*\.bin\"\]", r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
-                     r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.(path|mask): no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
+                     r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.(path|mask|documents): no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
     "file.format": [r"report: .*: it holds no result of plan or search \[write one: .*",
@@ -191,6 +193,7 @@ MESSAGES = {
                      r"ranks\)( \(what microbatch makes of step \d+\))? \[make them \d+ together\]"],
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
+    "model.documents": [r"model: the rows of the data hold several documents, and .* tokens of a row, .* \[leave these ops out, .*\]"],
     "model.labels": [r"model: the data have labels that count nothing, and no loss .* \[a loss by cross_entropy .*\]"],
     "model.dims": [r"model\.graph: \w+: labels of \w+ are not those of tokens, so that mean_over says nothing of them \[.*",
                    r"model\.inputs\.\w+: the model has no dim \"\w+\" \[.*",
@@ -257,7 +260,7 @@ MESSAGES = {
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table needs one of the keys what, every, ops, fit and gathers \[.*"],
-    "option.needs": [r"model\.inputs: inputs are for a graph, and there is none \[write graph = .*", r"data\.certain: certain is of the type that dtype names, and no dtype is given \[dtype = .*\]",
+    "option.needs": [r"data\.longer: \"refuse\", and no table has the lengths .* \[leave longer out, .*\]", r"model\.inputs: inputs are for a graph, and there is none \[write graph = .*", r"data\.certain: certain is of the type that dtype names, and no dtype is given \[dtype = .*\]",
                      r"account: it is written to the run file \[name one: log = .*\]", r"(plan\[\d\]: zero: )?zero\(\d+\): (prefetch|bucket) = \d+ .* \[leave \w+ out, or .*\]",
                      r"(plan\[\d\]\.overlap: )?ep\(\d+\): overlap = true under dispatch = .* \[leave overlap out, or take .*\]",
                      r"plan\[\d\]\.balance: \"zigzag\" under form = \"ulysses\", .* \[leave balance out, or take .*\]",
@@ -283,7 +286,7 @@ MESSAGES = {
                        r"cluster\.\S+ is not a known option \[\w+ is called \w+ now\]",
                        rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
     "option.twice": [rf"{NAME} is given twice: as .* and as .* without a name \[keep one of the two\]"],
-    "option.value": [r"model\.inputs\.\w+: got .*; an input has the dim batch, and then seq or dims of the model \[image = .*",
+    "option.value": [r"data\.lengths: \"own\", and \w+ has no documents \[mw\.shards .*\]", r"model\.inputs\.\w+: got .*; an input has the dim batch, and then seq or dims of the model \[image = .*",
                      r"model\.inputs\.\w+\.below: got .* \[below = 2 or the name of a dim: .*", r"data\.path: the braces of \".*\" stand for \d+ names; 10000 may be \[write .*\]",
                      r"account: it is taken of the steps of `trace`, which names none \[leave trace out .*\]", r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",
                      r"trace: .* is no step \[steps count from 0: trace = .*",

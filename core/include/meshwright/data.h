@@ -38,9 +38,11 @@ class TokenSource {
   // Whether samples may hold several documents, which do not see each other. Such a source masks
   // labels: the label of the last token of each document counts nothing.
   virtual bool has_documents() const { return false; }
-  // Writes, for each token of sample `k`, the place in the sample at which its document begins. By
-  // default 0: a sample is one document.
-  virtual void starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const;
+  // The places in sample `k` at which documents begin, ascending, the first one 0. By default a
+  // sample is one document.
+  virtual std::vector<std::int64_t> documents(std::int64_t /*k*/, std::int64_t /*sequence*/) const {
+    return {0};
+  }
 
   // Reads sample `k`, numbered from 0 over all steps, in one order for every mix. Writes its
   // `sequence` tokens to `inputs`, and the tokens one position later to `labels`. A source that

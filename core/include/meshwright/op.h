@@ -215,6 +215,13 @@ class OpType {
   // this form reads are appended to `graph`. Nothing: there is no such form. By default, `op`
   // itself, unless it needs tokens whole, sums them for each sample, or reads their positions.
   virtual std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const;
+  // The share of the operations of its Cost that a form of in_documents() executes for some rows on
+  // this rank. `documents`: for each row, the places at which documents begin.
+  using DocumentsOfRows = std::vector<std::vector<std::int64_t>>;
+  virtual double share_executed(const Op& /*op*/, const LocalDims& /*dims*/,
+                                const DocumentsOfRows& /*documents*/) const {
+    return 1;
+  }
   // `element` is the bytes of one real.
   virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
 };

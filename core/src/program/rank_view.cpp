@@ -42,11 +42,14 @@ bool same_shape_as(const Slot& a, const Slot& b) {
 }  // namespace
 
 RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
-                   const DeviceScratch* scratch)
+                   const DeviceScratch* scratch, std::shared_ptr<const DocumentWork> work,
+                   int microbatch)
     : program_(program),
       at_(std::move(at)),
       batch_(batch),
       scratch_(scratch),
+      work_(std::move(work)),
+      microbatch_(microbatch),
       bytes_(program.slots.size(), -1),
       shapes_(program.slots.size(), -1),
       places_(program.parameters.size()),
@@ -147,7 +150,12 @@ const LocalDims& RankView::dims(int op, int part) const {
 const Cost& RankView::cost(int op, Piece piece, int part) const {
   const auto price = [&] {
     const Op& what = program_.graph->ops()[like_.first(op)];
-    return cost_of(what, piece, dims(op, part), bytes_of(program_.dtype));
+    Cost cost = cost_of(what, piece, dims(op, part), bytes_of(program_.dtype));
+    if (work_ == nullptr) return cost;
+    const double share = work_->share(*this, like_.first(op), part, microbatch_);
+    cost.flops *= share;
+    cost.executed *= share;
+    return cost;
   };
   if (part > 0) {
     const auto [cost, missing] = ring_costs_.try_emplace({like_.first(op), piece, part});
@@ -363,15 +371,17 @@ ReductionCost RankView::reduction(int bucket) const {
 RankViews::RankViews(std::shared_ptr<const RankView> largest) {
   const RankView& first = *largest;
   const Program& program = first.program();
-  std::vector<std::int64_t> sizes{program.batch_of(-1)};
+  const auto& work = first.work();
+  std::vector<std::pair<std::int64_t, int>> kinds{{program.batch_of(-1), work ? -1 : 0}};
   views_.push_back(std::move(largest));
   for (int m = 0; m < program.microbatches; ++m) {
-    const std::int64_t size = program.batch_of(m);
-    const auto known = std::find(sizes.begin(), sizes.end(), size);
-    kind_.push_back(static_cast<int>(known - sizes.begin()));
-    if (known != sizes.end()) continue;
-    sizes.push_back(size);
-    views_.push_back(std::make_shared<const RankView>(program, first.at(), size, first.scratch()));
+    const std::pair kind(program.batch_of(m), work ? work->kind(first, m) : 0);
+    const auto known = std::find(kinds.begin(), kinds.end(), kind);
+    kind_.push_back(static_cast<int>(known - kinds.begin()));
+    if (known != kinds.end()) continue;
+    kinds.push_back(kind);
+    views_.push_back(std::make_shared<const RankView>(program, first.at(), kind.first,
+                                                      first.scratch(), work, m));
   }
 }
 

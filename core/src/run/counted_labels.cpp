@@ -21,10 +21,6 @@ struct TokenSource::Counted {
 TokenSource::TokenSource() : counted_(std::make_unique<Counted>()) {}
 TokenSource::~TokenSource() = default;
 
-void TokenSource::starts(std::int64_t, std::int64_t sequence, std::int64_t* starts) const {
-  std::fill(starts, starts + sequence, 0);
-}
-
 std::shared_ptr<const std::vector<std::int64_t>> TokenSource::counted_labels(
     std::int64_t first, std::int64_t samples, std::int64_t sequence) const {
   const std::lock_guard lock(counted_->mutex);

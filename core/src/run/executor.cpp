@@ -120,8 +120,10 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
-  order_ = setup_.data->order_of_rows(setup_.first_sample(step_), program_.groups_of_rows(),
-                                      graph_.size("seq"));
+  order_ = setup_.data->order_of_rows(
+      setup_.first_sample(step_),
+      setup_.row_groups.empty() ? program_.groups_of_rows() : setup_.row_groups,
+      graph_.size("seq"));
   outcome_.labels = labels_of_step();
   outcome_.update_left_out = !forward_only_ && outcome_.labels == 0;
   if (!forward_only_ && kept_->scaler.begin(index)) make_hooks();
@@ -381,6 +383,19 @@ std::int64_t Executor::labels_of_step() const {
 }
 
 // Writes the divisors of the labels of samples from `first` on.
+namespace {
+
+// Writes, for each token of a sample, the place at which its document begins.
+void write_starts(const TokenSource& data, std::int64_t number, const at::Tensor& row) {
+  const std::vector<std::int64_t> begins = data.documents(number, row.size(0));
+  for (std::size_t d = 0; d < begins.size(); ++d) {
+    const std::int64_t end = d + 1 < begins.size() ? begins[d + 1] : row.size(0);
+    row.narrow(0, begins[d], end - begins[d]).fill_(begins[d]);
+  }
+}
+
+}  // namespace
+
 void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::int64_t>& numbers,
                              const at::Tensor& rows) const {
   const std::int64_t begin = setup_.first_sample(step_), sequence = rows.size(1),
@@ -394,13 +409,14 @@ void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::
   }
   const std::int64_t groups =
       std::count_if(labels.begin(), labels.end(), [](std::int64_t count) { return count > 0; });
-  std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size()),
-      starts(inputs.size());
+  std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size());
+  const at::Tensor starts_of_row = at::empty({sequence}, at::kLong);
+  const auto* starts = starts_of_row.const_data_ptr<std::int64_t>();
   auto* to = rows.data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows.size(0); ++row) {
     const std::int64_t number = numbers[static_cast<std::size_t>(row)];
     setup_.data->sample(number, sequence, inputs.data(), ids.data());
-    setup_.data->starts(number, sequence, starts.data());
+    write_starts(*setup_.data, number, starts_of_row);
     const std::int64_t of_label =
         groups * labels[static_cast<std::size_t>((number - begin) / group)];
     for (std::int64_t t = 0; t < sequence; ++t) {
@@ -451,10 +467,8 @@ at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
   const at::Tensor read = at::empty(shape, cut.indices ? at::kLong : at::kFloat);
   const std::vector<std::int64_t> numbers = samples_of(m, cut.rows);
   if (one.what == DataValue::starts) {
-    auto* to = read.data_ptr<std::int64_t>();
     for (std::int64_t row = 0; row < cut.rows.size; ++row)
-      setup_.data->starts(numbers[static_cast<std::size_t>(row)], read.size(1),
-                          to + row * read.size(1));
+      write_starts(*setup_.data, numbers[static_cast<std::size_t>(row)], read[row]);
   } else if (one.what == DataValue::loss_divisors) {
     read_divisors(*LossDivisor::of(slot.name), numbers, read);
   } else {

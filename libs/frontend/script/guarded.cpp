@@ -1,7 +1,7 @@
 // Calls optimizers, data sources and observers, and puts the plugin's name on whatever they throw.
 #include "script/guarded.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -209,17 +209,17 @@ class GuardedSource final : public TokenSource, public InputSource {
                                samples, first),
                    "mend its order_of_rows() (meshwright/data.h)"}));
   }
-  void starts(std::int64_t k, std::int64_t sequence, std::int64_t* starts) const override {
-    called(speaker_, fmt::format("said the documents of sample {}", k).c_str(),
-           [&] { inner_->starts(k, sequence, starts); });
-    for (std::int64_t t = 0; t < sequence; ++t) {
-      if (starts[t] == t || (t > 0 && starts[t] == starts[t - 1])) continue;
-      throw Error(attributed(
-          speaker_,
-          {Stage::run, "plugin.fault", "data",
-           fmt::format("token {} of sample {} is of a document that begins at {}", t, k, starts[t]),
-           "a document's tokens are adjacent, and its first one says its own place"}));
-    }
+  std::vector<std::int64_t> documents(std::int64_t k, std::int64_t sequence) const override {
+    std::vector<std::int64_t> begins =
+        call_plugin(speaker_, fmt::format("said the documents of sample {}", k).c_str(),
+                    [&] { return inner_->documents(k, sequence); });
+    const bool sorted = std::is_sorted(begins.begin(), begins.end(), std::less_equal<>());
+    if (!begins.empty() && begins.front() == 0 && begins.back() < sequence && sorted) return begins;
+    throw Error(attributed(
+        speaker_,
+        {Stage::run, "plugin.fault", "data",
+         fmt::format("documents of sample {} begin at {}", k, fmt::join(begins, ", ")),
+         fmt::format("mend its documents(): ascending places from 0, below {}", sequence)}));
   }
   std::int64_t tokens() const override {
     return call_plugin(speaker_, "said how many tokens there are",

@@ -76,7 +76,7 @@ class Reader {
       chosen_["evaluate"] = std::move(evaluation);
     for (const auto& source : {experiment_.data, experiment_.held_out_data}) {
       request_.masked_labels = request_.masked_labels || (source && source->masks_labels());
-      request_.documents = request_.documents || (source && source->has_documents());
+      if (!request_.documents && source && source->has_documents()) request_.documents = source;
     }
     make(sequence);
     if (experiment_.held_out_data && experiment_.plan)
@@ -469,9 +469,12 @@ class Reader {
   // plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
-    std::string key =
-        fmt::format("{} {} {} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0,
-                    request_.masked_labels ? 1 : 0, request_.documents ? 1 : 0);
+    std::string key = fmt::format(
+        "{} {} {} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0,
+        request_.masked_labels ? 1 : 0,
+        request_.documents
+            ? fmt::format("{} {}", json_text(experiment_.data_settings), experiment_.seed)
+            : "");
     for (const Option& option : experiment_options().list()) {
       const std::string& name = option.name;
       if (!values_.has(name) || option.beside_plan) continue;

@@ -50,6 +50,11 @@ std::vector<Fault> check_parts(WholeOp& whole, CutOp& cut, bool backward, const 
 // `last`: the op among them that makes the results of the model's op.
 std::vector<Fault> check_in_parts(WholeOp& last, const Bound& bound);
 
+// Whether an op reads where documents begin (inputs.h: starts); and that no token's result then
+// changes with tokens of another document.
+bool reads_starts(const Graph& graph, const Op& op);
+std::vector<Fault> check_documents(WholeOp& whole, const Bound& bound);
+
 // Whether an op declares that its gradient is deliberately not the derivative (StraightThrough).
 bool is_straight_through(const Op& op);
 

@@ -1,6 +1,7 @@
 // Attention as an op: causal or over a window, with grouped keys, whole or with keys that arrive
 // in ring steps from other ranks. Where rows hold several documents, each sample has blocks of its
 // own, those that its tokens see.
+#include <algorithm>
 #include <limits>
 
 #include "attend.h"
@@ -157,6 +158,21 @@ class Attention final : public OpType {
     if (wanted(call, 2)) fold(call, 2, made.v, shape.map, shape.keys);
   }
 
+  double share_executed(const Op& op, const LocalDims& dims,
+                        const DocumentsOfRows& documents) const override {
+    const Shape shape = shape_of(op, dims, options_);
+    const auto executed = [&](const std::vector<Block>& blocks) {
+      double sum = 0;
+      for (const Block& block : blocks) sum += attend_executed(shape.sizes(block), false);
+      return sum;
+    };
+    const double all = executed(shape.blocks) * static_cast<double>(documents.size());
+    if (!options_.documents || all == 0) return 1;
+    double sum = 0;
+    for (const auto& of_row : documents) sum += executed(blocks_of(op, dims, of_row));
+    return sum / all;
+  }
+
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
     const Shape shape = shape_of(op, dims, options_);
     const bool backward = piece != Piece::forward;
@@ -221,11 +237,19 @@ class Attention final : public OpType {
   template <class Compute>
   void each_sample(const Op& op, const OpCall& call, const Compute& compute) const {
     const at::Tensor starts = call.inputs.back().to(at::kCPU).contiguous();
+    const std::int64_t queries = starts.size(1);
     for (std::int64_t b = 0; b < starts.size(0); ++b) {
-      compute(b,
-              causal_blocks(call.dims.at(op.inputs[0].dims[1]), call.dims.at(op.inputs[1].dims[1]),
-                            options_.window, starts[b].data_ptr<std::int64_t>()));
+      const auto* of_row = starts.const_data_ptr<std::int64_t>() + b * queries;
+      std::vector<std::int64_t> begins(of_row, of_row + queries);
+      std::sort(begins.begin(), begins.end());
+      begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
+      compute(b, blocks_of(op, call.dims, begins));
     }
+  }
+  std::vector<Block> blocks_of(const Op& op, const LocalDims& dims,
+                               const std::vector<std::int64_t>& documents) const {
+    return causal_blocks(dims.at(op.inputs[0].dims[1]), dims.at(op.inputs[1].dims[1]),
+                         options_.window, documents);
   }
 
   static void add_blocks(const Shape& shape, const std::vector<Block>& blocks, const at::Tensor& q,

@@ -58,21 +58,19 @@ constexpr std::int64_t tile = 512;
 
 // The queries in tiles, each of one document.
 std::vector<Run> tiles_of(const LocalDim& queries, std::int64_t window,
-                          const std::int64_t* starts) {
+                          const std::vector<std::int64_t>& documents) {
   std::vector<Run> runs = runs_of(queries), tiles;
-  if (window == 0 && starts == nullptr) return runs;
+  if (window == 0 && documents.empty()) return runs;
   for (const Run& run : runs) {
-    for (std::int64_t at = 0, size = 0; at < run.tokens.size; at += size) {
-      size = run.tokens.size - at;
+    auto next = std::upper_bound(documents.begin(), documents.end(), run.tokens.offset);
+    for (std::int64_t at = run.tokens.offset, size = 0; at < end(run.tokens); at += size) {
+      if (next != documents.end() && *next == at) ++next;
+      size = end(run.tokens) - at;
       if (window > 0) size = std::min({size, tile, window});
-      const std::int64_t lies = run.lies + at;
-      if (starts == nullptr) {
-        tiles.push_back({{run.tokens.offset + at, size}, lies});
-        continue;
-      }
-      const auto alike = [&](std::int64_t start) { return start == starts[lies]; };
-      size = std::find_if_not(starts + lies, starts + lies + size, alike) - (starts + lies);
-      tiles.push_back({{run.tokens.offset + at, size}, lies, starts[lies]});
+      if (next != documents.end()) size = std::min(size, *next - at);
+      tiles.push_back({{at, size},
+                       run.lies + at - run.tokens.offset,
+                       next == documents.begin() ? 0 : *std::prev(next)});
     }
   }
   return tiles;
@@ -81,10 +79,10 @@ std::vector<Run> tiles_of(const LocalDim& queries, std::int64_t window,
 }  // namespace
 
 std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys, std::int64_t window,
-                                 const std::int64_t* starts) {
+                                 const std::vector<std::int64_t>& documents) {
   std::vector<Block> causal, whole;
   const std::vector<Run> key_runs = runs_of(keys);
-  for (const Run& q : tiles_of(queries, window, starts)) {
+  for (const Run& q : tiles_of(queries, window, documents)) {
     for (const Run& k : key_runs) {
       // Keys before the tile: all its queries see those from `seen` on, fewer and fewer those
       // before.

@@ -160,7 +160,7 @@ class Conv final : public AutogradOp {
     const at::Tensor weight = inputs[1].to(seen.scalar_type());
     const std::int64_t kernel = weight.size(-1), tokens = seen.size(1) - (kernel - 1);
     at::Tensor y;
-    if (inputs.size() > 2 + (in_parts_ ? 1 : 0) + (documents_ ? 1 : 0))
+    if (inputs.size() > (in_parts_ ? 3U : 2U) + (documents_ ? 1U : 0U))
       y = inputs[2].to(seen.scalar_type()).view(shape);
     for (std::int64_t tap = 0; tap < kernel; ++tap) {
       const at::Tensor factor = weight.select(-1, tap).reshape(shape);

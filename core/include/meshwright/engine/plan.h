@@ -23,6 +23,8 @@
 
 namespace mw {
 
+class TokenSource;
+
 // The precision of a plan. In bf16, parameters and computation are bf16, the optimizer keeps fp32
 // masters and states, and sums whose error would grow (norms, softmax, the loss) are made in fp32
 // (Micikevicius et al. 2018, section 3.1). In fp16 likewise, with a loss scale for its narrower
@@ -61,7 +63,8 @@ struct PlanRequest {
   bool smaller_batches = false;     // whether a rank's batch may be smaller than `microbatch`
   std::vector<std::int64_t> sizes;  // sequences of each microbatch; empty: `microbatch` decides
   bool masked_labels = false;       // whether the data have labels that count nothing
-  bool documents = false;           // whether rows of the data hold several documents
+  // The source whose rows hold several documents; null: rows are one document each.
+  std::shared_ptr<const TokenSource> documents;
   Precision precision = Precision::fp32;
   int threads = 0;  // threads of one rank's kernels; 0: the cores divided by the ranks
   RecomputePolicy recompute;

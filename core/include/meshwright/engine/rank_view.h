@@ -81,18 +81,33 @@ struct DataCut {
   }
 };
 
+class RankView;
+
+// What documents leave of the work of ops in one step. Not thread-safe.
+class DocumentWork {
+ public:
+  virtual ~DocumentWork() = default;
+  // Microbatches of one kind have nearly equal shares on the rank.
+  virtual int kind(const RankView& rank, int microbatch) const = 0;
+  // OpType::share_executed for the rows of a microbatch.
+  virtual double share(const RankView& rank, int op, int part, int microbatch) const = 0;
+};
+
 class RankView {
  public:
   // Keeps a reference to the program. `batch`: the sequences of a microbatch over all ranks; 0: as
   // many as the graph has. `scratch`: the scratch of kernels on another device, which must outlive
-  // this view; null: kernels run on this machine's CPU.
+  // this view; null: kernels run on this machine's CPU. `work`: costs are those of this microbatch
+  // in a step; null: as if each row were one document.
   RankView(const Program& program, Coordinates at, std::int64_t batch = 0,
-           const DeviceScratch* scratch = nullptr);
+           const DeviceScratch* scratch = nullptr,
+           std::shared_ptr<const DocumentWork> work = nullptr, int microbatch = 0);
 
   const Program& program() const { return program_; }
   const Coordinates& at() const { return at_; }
   std::int64_t batch() const { return batch_; }
   const DeviceScratch* scratch() const { return scratch_; }
+  const std::shared_ptr<const DocumentWork>& work() const { return work_; }
   std::int64_t bytes(int slot) const {
     if (bytes_[slot] < 0) size_slot(slot);
     return bytes_[slot];
@@ -144,6 +159,8 @@ class RankView {
   const Coordinates at_;
   const std::int64_t batch_;
   const DeviceScratch* scratch_;
+  std::shared_ptr<const DocumentWork> work_;
+  int microbatch_;
   // Bytes of each slot, negative until they are asked for; persistent slots are sized at once.
   mutable std::vector<std::int64_t> bytes_;
   // A number for each slot: slots of equal dims, layouts and dtypes have the same; -1: a flat slot.
@@ -175,14 +192,15 @@ class RankView {
   mutable std::unordered_multimap<std::size_t, SizedMove> sizes_;  // by digest
 };
 
-// One RankView for each size of microbatch, of the same rank.
+// One RankView for each size of microbatch, and for each kind of work that documents leave, of the
+// same rank.
 class RankViews {
  public:
   // `largest`: the view for the largest microbatch, which must outlive this object.
   explicit RankViews(const RankView& largest);
   RankViews(const Program& program, const Coordinates& at);
-  // Microbatches of the same size are of the same kind. Kind 0 has the largest size, and serves for
-  // instructions that belong to no microbatch.
+  // Microbatches of the same size and the same DocumentWork::kind are of the same kind. Kind 0 has
+  // the largest size, and serves for instructions that belong to no microbatch.
   int kinds() const { return static_cast<int>(views_.size()); }
   int kind(int microbatch) const { return microbatch < 0 ? 0 : kind_.at(microbatch); }
   const RankView& of_kind(int kind) const { return *views_.at(kind); }

@@ -49,6 +49,9 @@ struct RunSetup {
   bool goes_on = false;
   // Added to the sample numbers of all steps, if a run resumes with another batch size.
   std::int64_t sample_offset = 0;
+  // The groups of rows by which the samples of each step are ordered (TokenSource::order_of_rows);
+  // empty: those of the step's plan. Two runs that are compared have the same.
+  std::vector<std::int64_t> row_groups;
   // RankRun::evaluate runs this plan (forward_only()) on these data.
   std::shared_ptr<const Plan> held_out_plan;  // null: nothing is evaluated
   std::shared_ptr<const TokenSource> held_out_data;

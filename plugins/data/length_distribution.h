@@ -1,25 +1,12 @@
-// Where documents begin in a stream of tokens, and how long they are: read from tables, or drawn.
+// How long documents are, as mw.pack draws them.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <string>
 #include <vector>
 
-#include "meshwright/error.h"
 #include "meshwright/options.h"
 
 namespace mw {
-
-// A table of CSV: its first line has the columns' names, each further line a whole number of 1 or
-// more for each column.
-struct CountTable {
-  std::vector<std::vector<std::int64_t>> columns;
-  // Throws Error (options, "data.documents") with the key `key`, the file and the line for what is
-  // no such table.
-  CountTable(const std::filesystem::path& path, const std::vector<std::string>& names,
-             const char* key);
-};
 
 // A distribution of documents' lengths, in tokens.
 class LengthDistribution {

@@ -1,37 +1,23 @@
-// Reads tables of documents' lengths, and draws lengths.
-#include "documents.h"
+// Draws documents' lengths from a distribution.
+#include "length_distribution.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numbers>
-#include <string_view>
+#include <tuple>
+#include <utility>
 
-#include "common/mapped_file.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/text.h"
+#include "number_table.h"
 
 namespace mw {
 namespace {
 
 [[noreturn]] void refuse(const char* key, const std::string& message, const std::string& hint) {
   throw Error(Stage::options, "data.documents", key, message, hint);
-}
-
-// Reads `count` numbers with commas between; an empty list where the line has anything else.
-std::vector<std::int64_t> numbers_of(std::string_view line, std::size_t count) {
-  std::vector<std::int64_t> numbers;
-  const char *at = line.data(), *const end = at + line.size();
-  while (numbers.size() < count) {
-    const auto read = std::from_chars(at, end, numbers.emplace_back());
-    const bool last = numbers.size() == count;
-    if (read.ec != std::errc() || numbers.back() < 1 || (read.ptr == end) != last) return {};
-    if (!last && *read.ptr != ',') return {};
-    at = read.ptr + 1;
-  }
-  return numbers;
 }
 
 // The two numbers of `given`, a list of them or a table with these names.
@@ -48,38 +34,10 @@ std::pair<double, double> pair_of(const Json& given, const char* first, const ch
 
 }  // namespace
 
-CountTable::CountTable(const std::filesystem::path& path, const std::vector<std::string>& names,
-                       const char* key)
-    : columns(names.size()) {
-  const MappedFile file(path);
-  std::string_view rest(reinterpret_cast<const char*>(file.data()),
-                        static_cast<std::size_t>(file.size()));
-  const std::string header = fmt::format("{}", fmt::join(names, ","));
-  for (std::int64_t number = 1; !rest.empty(); ++number) {
-    const std::size_t size = rest.find('\n');
-    std::string_view line = rest.substr(0, size);
-    rest.remove_prefix(size == std::string_view::npos ? rest.size() : size + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    const auto wrong = [&](const std::string& why) {
-      refuse(key, fmt::format("{}:{}: {}", path.string(), number, why),
-             fmt::format("the line {}, then whole numbers of 1 or more in each line", header));
-    };
-    if (number == 1 && line != header)
-      wrong(fmt::format("the first line is {}", quote(readable_line(line))));
-    if (number == 1 || line.empty()) continue;
-    const std::vector<std::int64_t> numbers = numbers_of(line, names.size());
-    if (numbers.empty()) wrong(fmt::format("{} is no {}", quote(readable_line(line)), header));
-    for (std::size_t c = 0; c < numbers.size(); ++c) columns[c].push_back(numbers[c]);
-  }
-  file.check();
-  if (columns.front().empty())
-    refuse(key, path.string() + " has no line of numbers",
-           fmt::format("the line {}, then whole numbers of 1 or more in each line", header));
-}
-
 LengthDistribution::LengthDistribution(const Json& given, const char* key, const Values& values) {
   if (given.is_string()) {
-    const CountTable table(values.find_file(given.get<std::string>()), {"length", "count"}, key);
+    const NumberTable table(values.find_file(given.get<std::string>()), {"length", "count"}, 1,
+                            "data.documents", key);
     kind_ = Kind::table;
     lengths_ = table.columns[0];
     for (const std::int64_t count : table.columns[1])
