@@ -98,7 +98,8 @@ TEST_CASE("Ops without a form for documents are refused, by name") {
       p.b.append(p.b.op("mixes", across, {p.b.use(p.x)}, {"seq"}), {{"", p.b.dims(p.x)}})[0];
   p.b.dim("places", 12);
   const int table = p.b.parameter("table", {"places", "hidden"});
-  p.b.head_and_loss(p.b.add("sum", mixed, p.b.lookup("positions", p.b.positions, table)));
+  const int places = p.b.lookup("positions", p.b.positions, table);
+  p.b.head_and_loss(p.b.map("sum", "a + b", {mixed, places}));
   const std::string text = refusal(p.b.graph);
   CHECK(text.find("model.documents: ") == 0);
   CHECK(text.find("mixes") != std::string::npos);

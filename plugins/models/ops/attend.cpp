@@ -135,13 +135,23 @@ at::Tensor like(const at::Tensor& t, std::int64_t width) {
 
 }  // namespace
 
-Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Sight sight) {
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Sight sight,
+                const Attended& into) {
+  if (into.out.defined() && !q.is_cpu()) {
+    const Attended made = attend(q, k, v, sight);
+    into.out.copy_(made.out);
+    into.lse.copy_(made.lse);
+    return into;
+  }
   const bool causal = sight.causal();
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   switch (way_of(q, v, sight)) {
     case Way::cpu: {
-      Attended made{like(q, v.size(-1)),
-                    at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(wide(q)))};
+      Attended made = into;
+      if (!made.out.defined()) {
+        made = {like(q, v.size(-1)),
+                at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(wide(q)))};
+      }
       run_on_cpu({in_rows(q), in_rows(k), in_rows(v), made.out, made.lse, {}, {}, {}, {}}, sight);
       return made;
     }
@@ -165,7 +175,15 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, S
 }
 
 AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const Attended& made, Sight sight) {
+                                const at::Tensor& v, const Attended& made, Sight sight,
+                                const AttendGradients& into) {
+  if (into.q.defined() && !q.is_cpu()) {
+    const AttendGradients gradients = attend_backward(dout, q, k, v, made, sight);
+    into.q.copy_(gradients.q);
+    into.k.copy_(gradients.k);
+    into.v.copy_(gradients.v);
+    return into;
+  }
   const bool causal = sight.causal();
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   const at::Tensor gh = heads_first(dout), oh = heads_first(made.out);
@@ -174,7 +192,9 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
   };
   switch (way_of(q, v, sight)) {
     case Way::cpu: {
-      AttendGradients gradients{like(q, q.size(-1)), like(k, k.size(-1)), like(v, v.size(-1))};
+      AttendGradients gradients = into;
+      if (!gradients.q.defined())
+        gradients = {like(q, q.size(-1)), like(k, k.size(-1)), like(v, v.size(-1))};
       run_on_cpu({in_rows(q), in_rows(k), in_rows(v), in_rows(made.out), made.lse, in_rows(dout),
                   gradients.q, gradients.k, gradients.v},
                  sight);

@@ -25,7 +25,9 @@ struct Attended {
   at::Tensor out;  // shaped as q, with v's width
   at::Tensor lse;  // (batch, heads, queries): log of the sum of exp(scores), fp32 at least
 };
-Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Sight sight);
+// `into`: where the results go; undefined: new tensors.
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Sight sight,
+                const Attended& into = {});
 // Adds to `sum`, in place, what the same queries see in further keys, `more` [Milakov and
 // Gimelshein 2018; Dao 2023, "FlashAttention-2", section 3.1].
 void merge(const Attended& sum, const Attended& more);
@@ -35,7 +37,8 @@ struct AttendGradients {
 };
 // `made`: the result of forward for these keys, or for more keys that include these.
 AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const Attended& made, Sight sight);
+                                const at::Tensor& v, const Attended& made, Sight sight,
+                                const AttendGradients& into = {});
 
 // The sizes of a call of attend().
 struct AttendSizes {

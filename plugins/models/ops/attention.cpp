@@ -255,28 +255,30 @@ class Attention final : public OpType {
   static void add_blocks(const Shape& shape, const std::vector<Block>& blocks, const at::Tensor& q,
                          const at::Tensor& k, const at::Tensor& v, const Attended& whole) {
     for (const Block& block : blocks) {
-      const Attended made =
-          attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.sight);
+      const auto of_block = [&](const Attended& into) {
+        return attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.sight,
+                      into);
+      };
       const Attended sum = part(whole, block.queries);
-      if (shape.merges(block)) {
-        merge(sum, made);
-      } else {
-        sum.out.copy_(made.out);
-        sum.lse.copy_(made.lse);
-      }
+      shape.merges(block) ? merge(sum, of_block({})) : void(of_block(sum));
     }
   }
 
+  // Adds gradients to `sum`; writes them there if `alone`: the blocks have no query or key in common.
   static void add_gradients(const std::vector<Block>& blocks, const at::Tensor& dout,
                             const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const Attended& whole, const AttendGradients& sum) {
+                            const Attended& whole, const AttendGradients& sum, bool alone) {
     for (const Block& block : blocks) {
+      const AttendGradients own{part(sum.q, block.queries), part(sum.k, block.keys),
+                                part(sum.v, block.keys)};
       const AttendGradients made =
           attend_backward(part(dout, block.queries), part(q, block.queries), part(k, block.keys),
-                          part(v, block.keys), part(whole, block.queries), block.sight);
-      part(sum.q, block.queries).add_(made.q);
-      part(sum.k, block.keys).add_(made.k);
-      part(sum.v, block.keys).add_(made.v);
+                          part(v, block.keys), part(whole, block.queries), block.sight,
+                          alone ? own : AttendGradients{});
+      if (alone) continue;
+      own.q.add_(made.q);
+      own.k.add_(made.k);
+      own.v.add_(made.v);
     }
   }
 
@@ -295,11 +297,14 @@ class Attention final : public OpType {
     if (shape.documents) {
       each_sample(op, call, [&](std::int64_t b, const std::vector<Block>& blocks) {
         const auto one = [&](const at::Tensor& all) { return all.narrow(0, b, 1); };
+        const bool alone =
+            !dq.add && std::all_of(blocks.begin(), blocks.end(),
+                                   [](const Block& block) { return block.sight.causal(); });
         add_gradients(blocks, one(dout), one(q), one(k), one(v), sample(whole, b),
-                      {one(dq.tensor), one(dk), one(dv)});
+                      {one(dq.tensor), one(dk), one(dv)}, alone);
       });
     } else {
-      add_gradients(shape.blocks, dout, q, k, v, whole, {dq.tensor, dk, dv});
+      add_gradients(shape.blocks, dout, q, k, v, whole, {dq.tensor, dk, dv}, false);
     }
     return {{}, dk, dv};
   }
