@@ -9,7 +9,7 @@ import pages
 from cases import SOURCE, ProgramCase, matrix
 
 SWEEPS = ["ablations/" + name for name in ("zero", "schedules", "tp_degree", "memory_limit", "sequence_parallel", "experts",
-                                           "context", "overlap")] + ["pitfalls/tp_too_wide", "pitfalls/few_microbatches"]
+                                           "context", "overlap", "packing")] + ["pitfalls/tp_too_wide", "pitfalls/few_microbatches"]
 PLANS = ["pitfalls/plain_dp_10b", "pitfalls/experts_over_slow_links"]
 N = r"(-?[\d.]+(?:e[-+]\d+)?)"  # a number of a sentence, behind which no point ends it
 
@@ -216,6 +216,20 @@ class Ablations(ProgramCase):
         self.assertAlmostEqual(step - near_step, waits - near, delta=0.3 * waits)
         self.assertGreater(held, wide_held)
         self.assertLess(routed, 0.7 * waits)  # once to each machine
+
+    def test_packing(self):
+        text, said = self.predicted("ablations/packing")
+        rows = self.rows(text, r"^ +(\d+) k +(\S+) +(\d+) % +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$")
+        self.assertEqual([(tokens, policy) for tokens, policy, *_ in rows],
+                         [(tokens, policy) for tokens in ("8", "32", "128") for policy in ("sequential", "dealt", "greedy", "balanced")])
+        work = [int(row[2]) for row in rows[::4]]
+        self.assertEqual(work, sorted(work, reverse=True))
+        for first in (0, 4, 8):
+            ranks, seconds = ([float(row[i]) for row in rows[first:first + 4]] for i in (3, 6))
+            self.assertTrue(all(other <= ranks[0] for other in ranks[1:]), ranks)
+            self.assertLess(seconds[1], seconds[0])
+        gains = [float(gain) for gain in re.findall(rf"{N} times", said["Answer"])]
+        self.assertTrue(1 < gains[0] < gains[1] < gains[2] < 1.5, said)
 
     def test_recompute(self):
         text, said = self.said("ablations/recompute", "--set", "steps=2", "--set", "data.sequence=128")
