@@ -1084,12 +1084,28 @@ function mw.qwen3(options) end
 ---@return meshwright.Model
 function mw.qwen3_next(options) end
 
+---@class meshwright.pack
+---@field data any the source whose samples are packed: mw.shards { … }, mw.synthetic { … }
+---@field [1]? any the same as data
+---@field lengths? any the lengths of documents: "own", those of the source's documents; or drawn from mw.lognormal { median, sigma }, mw.uniform { least, most }, a number of tokens, or a .csv of length,count. A document ends where its sample does (default "own")
+---@field into? any how documents lie in rows: "sequential", as in the source; "greedy", the longest first, each in the first row that has room; "balanced", each in the row with the least work of attention that has room; or a function(lengths, rows, work) that returns for each row the list of its documents. What is too long for its row goes on in others, as a document of its own (default "sequential")
+---@field window? integer samples whose documents are packed together; by default the batch, up to 1024 (1 .. 4096)
+---@field balance_ranks? boolean whether a step's rows go to microbatches and ranks so that these have equal work; by default where into = "balanced"
+---@field sequence? integer tokens of one sample (1 .. 2147483647)
+
+---Another source's samples as documents that do not see each other, laid into rows.
+---@param options? meshwright.pack|any
+---@return meshwright.Data
+function mw.pack(options) end
+
 ---@class meshwright.shards
 ---@field path any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers
 ---@field [1]? any the same as path
 ---@field dtype? "auto"|"u8"|"i8"|"u16"|"i16"|"u32"|"i32"|"u64"|"i64" of a token in files without a header; auto, for names that end in .bin: 16, 32 or 64 bits, as the bytes and the model's vocab leave no doubt of (default "auto")
 ---@field certain? boolean the type that dtype names is right, although the bytes look like ids that are wider
 ---@field mask? any which tokens count as labels: files as path names them, of one byte for each token, 0 or 1, or a .csv of ranges of tokens that do not count (begin,end)
+---@field documents? any where documents end, whose tokens see no token of another: the id of the token that ends each; "idx", as Megatron's indices say; or a .csv of lengths (the line length, then one number in each line). A file begins a document, and a row ends one
+---@field longer? "cut"|"refuse" documents that are longer than a row go on in the next one, or are refused, where a table has their lengths (default "cut")
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
 ---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
@@ -1603,6 +1619,16 @@ function mw.schedule(name, order) end
 ---@field rest fun(self: meshwright.Lane) takes all that is left
 ---@field layers fun(self: meshwright.Lane): meshwright.Lane[] a part for each layer that it computes, in its order
 ---@field left fun(self: meshwright.Lane): meshwright.WeaveInstruction[]
+
+---Lengths of documents whose logarithm is normal, for `mw.pack { …, lengths = … }`.
+---@param options { median: number, sigma: number }
+---@return table
+function mw.lognormal(options) end
+
+---Lengths of documents that are all equally frequent, for `mw.pack { …, lengths = … }`.
+---@param options { least: integer, most: integer }
+---@return table
+function mw.uniform(options) end
 
 ---How works that share a stage are interleaved, for a pipeline's `weave = …`. The function takes
 ---instructions from the lanes; or it returns them in order, as `left()` has them.

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <vector>
@@ -69,21 +70,22 @@ class LogitsWatcher final : public Watcher {
   std::map<int, at::Tensor> parts_;
 };
 
-// The inputs that the model declares, of the first samples.
+// The inputs that the model declares, of these samples.
 std::map<std::string, at::Tensor> inputs_of(const Model& model, const TokenSource& data,
-                                            std::int64_t samples, std::int64_t sequence) {
+                                            const std::vector<std::int64_t>& numbers,
+                                            std::int64_t sequence) {
   std::map<std::string, at::Tensor> all;
   const auto* declares = dynamic_cast<const ModelInputs*>(&model);
   const auto* source = dynamic_cast<const InputSource*>(&data);
   if (declares == nullptr || source == nullptr) return all;
   for (const DataInput& input : declares->inputs(sequence)) {
     std::vector<std::int64_t> shape = input.shape;
-    shape.insert(shape.begin(), samples);
+    shape.insert(shape.begin(), static_cast<std::int64_t>(numbers.size()));
     const at::Tensor rows = at::empty(shape, input.below > 0 ? at::kLong : at::kFloat);
-    for (std::int64_t k = 0; k < samples; ++k) {
-      const at::Tensor row = rows.select(0, k);
-      input.below > 0 ? source->indices(input, k, row.data_ptr<std::int64_t>())
-                      : source->reals(input, k, row.data_ptr<float>());
+    for (std::size_t row = 0; row < numbers.size(); ++row) {
+      const at::Tensor into = rows.select(0, static_cast<std::int64_t>(row));
+      input.below > 0 ? source->indices(input, numbers[row], into.data_ptr<std::int64_t>())
+                      : source->reals(input, numbers[row], into.data_ptr<float>());
     }
     all.emplace(input.name, rows);
   }
@@ -116,9 +118,18 @@ Logits logits_of(const RunSetup& experiment) {
     result.loss = loss;
     result.tokens = at::empty({request.batch, request.sequence}, at::kLong);
     result.labels = at::empty_like(result.tokens);
-    experiment.data->sample_rows(0, result.tokens, result.labels);
+    std::vector<std::int64_t> numbers = experiment.data->order_of_rows(
+        0, executor.evaluator()->program().groups_of_rows(), request.sequence);
+    if (numbers.empty()) {
+      numbers.resize(static_cast<std::size_t>(request.batch));
+      std::iota(numbers.begin(), numbers.end(), 0);
+    }
+    for (std::int64_t row = 0; row < request.batch; ++row)
+      experiment.data->sample_rows(numbers[static_cast<std::size_t>(row)],
+                                   result.tokens.narrow(0, row, 1),
+                                   result.labels.narrow(0, row, 1));
     result.labels.clamp_min_(-1);  // -1: counts nothing
-    result.inputs = inputs_of(*request.model, *experiment.data, request.batch, request.sequence);
+    result.inputs = inputs_of(*request.model, *experiment.data, numbers, request.sequence);
     std::vector<std::int64_t> shape;
     for (const Dim dim : graph.value(logits_value(graph)).dims)
       shape.push_back(dim == Dim("batch") ? request.batch : graph.size(dim));

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -200,22 +201,23 @@ Json memory_json(const StageForecast& stage) {
   return json;
 }
 
-}  // namespace
-
-// Times of the drawn step that is nearest to the mean of all drawn ones; `ranks` becomes the ranks
+// Times of the drawn step that is nearest to the mean of all drawn ones; `ranks` become the ranks
 // that decide it. Other steps lie on the line through the times of the shortest and the longest.
 // `shared`: ranks take turns on cores, so that a step takes what all of their work takes.
-PipelineTime price_documents(const Plan& plan, const Machine& machine, int threads, bool shared,
-                             std::vector<RankView>& ranks, Prediction& p) {
-  const std::vector<StepWork> drawn = draw_steps(plan);
+PipelineTime price_documents(const Plan& plan, int op, const Machine& machine, int threads,
+                             bool shared, std::vector<RankView>& ranks, Prediction& p) {
+  const std::vector<StepWork> drawn = draw_steps(plan, op);
   DocumentForecast& found = p.documents.emplace();
   found.steps = static_cast<std::int64_t>(drawn.size());
   const auto steps = static_cast<double>(drawn.size());
-  const auto group = [&](const StepWork& work) { return shared ? work.median() : work.slowest(); };
-  std::vector<double> like;  // in proportion to each step's seconds
+  const auto group = [&](const StepWork& work) {
+    const std::vector<int> groups = work.by_load();
+    return shared ? groups[groups.size() / 2] : groups.back();
+  };
+  std::vector<double> loads;
   found.ranks = found.microbatches = 0;
   for (const StepWork& work : drawn) {
-    like.push_back(work.seconds_like(group(work)));
+    loads.push_back(work.load(group(work)));
     found.work += work.mean() / steps;
     found.ranks += work.imbalance_of_ranks() / steps;
     found.microbatches += work.imbalance_of_microbatches() / steps;
@@ -226,27 +228,29 @@ PipelineTime price_documents(const Plan& plan, const Machine& machine, int threa
     chosen.clear();
     chosen.reserve(ranks.size());
     for (const RankView& rank : ranks)
-      chosen.emplace_back(rank.program(),
-                          slowest_of_group(rank, *work, group(*work), found.context), 0,
+      chosen.emplace_back(rank.program(), work->slowest_of(rank, group(*work), found.context), 0,
                           rank.scratch(), work);
     return price_pipeline(chosen, machine, threads);
   };
-  std::vector<std::size_t> order(like.size());
+  std::vector<std::size_t> order(loads.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return like[a] < like[b]; });
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return loads[a] < loads[b]; });
   const std::size_t least = order.front(), most = order.back();
-  const double low = price(least).step, high = price(most).step;
-  const double slope = like[most] > like[least] ? (high - low) / (like[most] - like[least]) : 0;
-  const auto seconds = [&](double of) { return low + slope * (of - like[least]); };
-  const double mean = std::accumulate(like.begin(), like.end(), 0.0) / steps;
+  const double low = price(least).step, range = loads[most] - loads[least];
+  // Where ranks share sequences, a step with more load may be the shorter one.
+  const double slope = range > 0 ? std::max(0.0, price(most).step - low) / range : 0;
+  const auto seconds = [&](double load) { return low + slope * (load - loads[least]); };
+  const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / steps;
   found.mean = seconds(mean);
-  found.p95 = seconds(like[order[static_cast<std::size_t>(std::ceil(0.95 * steps)) - 1]]);
+  found.p95 = seconds(loads[order[static_cast<std::size_t>(std::ceil(0.95 * steps)) - 1]]);
   PipelineTime time = price(*std::min_element(order.begin(), order.end(), [&](auto a, auto b) {
-    return std::abs(like[a] - mean) < std::abs(like[b] - mean);
+    return std::abs(loads[a] - mean) < std::abs(loads[b] - mean);
   }));
   ranks = std::move(chosen);
   return time;
 }
+
+}  // namespace
 
 Prediction predict(const Plan& plan, const Machine& machine, int threads, bool traced) {
   const Dtype dtype = plan.programs.front().dtype;
@@ -257,9 +261,6 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   p.ranks = plan.ranks();
   if (!machine.memory_together()) p.devices = machine.room();
   p.parameters = plan.graph->parameter_count();
-  const Flops flops = count_flops(plan.programs);
-  p.flops_per_step = flops.model;
-  p.hardware_flops_per_step = flops.hardware;
 
   TotalMemory together;
   NodeMemory hosts;
@@ -282,9 +283,10 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   }
   PipelineTime time = price_pipeline(slowest, machine, threads);
   const double turns = machine.turns(p.ranks, threads);
-  if (plan.request.documents != nullptr) {
+  const int op = plan.request.priced_data ? attention_of_documents(*plan.graph) : -1;
+  if (op >= 0) {
     const double of_whole_rows = time.step;
-    time = price_documents(plan, machine, threads, turns > 1, slowest, p);
+    time = price_documents(plan, op, machine, threads, turns > 1, slowest, p);
     p.cpu_seconds *= time.step / of_whole_rows;
     for (std::size_t s = 0; s < ranks.size(); ++s) ranks[s] = slowest[s].at();
   }
@@ -292,6 +294,9 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   // last bits.
   if (traced)
     p.instructions = price_pipeline(slowest, machine, threads, /*traced=*/true).instructions;
+  const Flops flops = count_flops(plan.programs, p.documents ? p.documents->work : 1);
+  p.flops_per_step = flops.model;
+  p.hardware_flops_per_step = flops.hardware;
   p.step_seconds = time.step;
   p.bubble_fraction = time.bubble;
   p.shares = shares_of(time.stages);

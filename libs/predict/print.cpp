@@ -282,7 +282,7 @@ std::string documents(const Prediction& p) {
   return fmt::format(
       "  documents  attention has {:.0f} % of the work of whole rows{}{}; steps take {} on "
       "average, "
-      "95 % of them up to {} ({} drawn). FLOPs and MFU are those of whole rows\n",
+      "95 % of them up to {} ({} drawn)\n",
       100 * d.work, fullest, fullest.empty() ? "" : " of the mean", duration_text(d.mean),
       duration_text(d.p95), d.steps);
 }

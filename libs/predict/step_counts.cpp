@@ -18,13 +18,6 @@ namespace mw {
 
 namespace {
 
-LocalDims whole(const Graph& graph, const Op& op) {
-  LocalDims dims;
-  for (Dim dim : op.space()) dims.set({dim, 0, graph.size(dim), graph.size(dim), {}});
-  dims.set_sparse(graph.sparse);
-  return dims;
-}
-
 // Whether the op sums products over a dim: a dim that no result has, and real operands of different
 // dims have.
 bool contracts(const Graph& graph, const Op& op) {
@@ -62,7 +55,7 @@ double repeats(const Program& program, const Instruction& i) {
 
 using Counted = std::array<bool, 4>;  // whether an op's piece was counted, by Piece
 
-void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
+void count(const Program& program, double documents, std::vector<Counted>& seen, Flops& flops) {
   std::map<std::pair<int, int>, double> runs;  // how often each segment and lane runs
   // A microbatch's sequences over those of the largest one, as flops grow with sequences.
   const auto share = [&](int microbatch) {
@@ -79,8 +72,11 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
     auto& own = known[number][static_cast<std::size_t>(piece)];
     if (own) return *own;
     const Op& what = program.graph->ops()[op];
-    const LocalDims dims = whole(*program.graph, what);
-    return *(own = cost_of(what, piece, dims, bytes_of(program.dtype)).flops);
+    const LocalDims dims = whole_dims(*program.graph, what);
+    own = cost_of(what, piece, dims, bytes_of(program.dtype)).flops;
+    if (what.op_class() == OpClass::attention && reads(*program.graph, what, DataValue::starts))
+      *own *= documents;
+    return *own;
   };
   double microbatches = 0;
   for (int m = 0; m < program.microbatches; ++m) microbatches += share(m);
@@ -105,12 +101,19 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
 
 }  // namespace
 
+LocalDims whole_dims(const Graph& graph, const Op& op) {
+  LocalDims dims;
+  for (Dim dim : op.space()) dims.set({dim, 0, graph.size(dim), graph.size(dim), {}});
+  dims.set_sparse(graph.sparse);
+  return dims;
+}
+
 std::vector<std::string> undeclared_work(const Graph& graph) {
   std::vector<std::string> all;
   std::set<std::string> seen;
   for (const Op& op : graph.ops()) {
     if (!seen.insert(op.kind()).second) continue;
-    const Cost declared = op.type->cost(op, Piece::forward, whole(graph, op), 4);
+    const Cost declared = op.type->cost(op, Piece::forward, whole_dims(graph, op), 4);
     if (declared.flops > 0) continue;
     const OpClass as = op.op_class();
     if (as == OpClass::attention) {
@@ -129,10 +132,10 @@ std::vector<std::string> undeclared_work(const Graph& graph) {
   return all;
 }
 
-Flops count_flops(const std::vector<Program>& stages) {
+Flops count_flops(const std::vector<Program>& stages, double documents) {
   Flops flops;
   std::vector<Counted> seen;  // by op
-  for (const Program& program : stages) count(program, seen, flops);
+  for (const Program& program : stages) count(program, documents, seen, flops);
   return flops;
 }
 

@@ -24,8 +24,11 @@ struct Flops {
 
 // Looks at each op once, however many ranks there are: a convention flop belongs to one point of an
 // op's iteration space, so a cut op sums to the whole one, and an axis that cuts nothing of an op
-// repeats it.
-Flops count_flops(const std::vector<Program>& stages);
+// repeats it. `documents`: what documents leave of the work of attention.
+Flops count_flops(const std::vector<Program>& stages, double documents = 1);
+
+// The dims of an op that no axis cuts.
+LocalDims whole_dims(const Graph& graph, const Op& op);
 
 // A sentence for each kind of op whose price lacks something that its author has not declared: "the
 // op scan declares no FLOPs, …".

@@ -59,7 +59,7 @@ void check_constants(const Program& program, Proof& proof) {
     const bool is_loss = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int value) {
       return std::find(losses.begin(), losses.end(), value) != losses.end();
     });
-    if (is_loss && constants.empty() && !reads_loss_divisor(graph, op))
+    if (is_loss && constants.empty() && !reads(graph, op, DataValue::loss_divisors))
       note(proof, op.kind() +
                       " declares no constants, so that the scale of that loss is taken for "
                       "granted");

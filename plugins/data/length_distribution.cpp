@@ -20,14 +20,15 @@ namespace {
   throw Error(Stage::options, "data.documents", key, message, hint);
 }
 
-// The two numbers of `given`, a list of them or a table with these names.
+// The two numbers of `given`, a list of them or a table with these names; else numbers that are none.
 std::pair<double, double> pair_of(const Json& given, const char* first, const char* second) {
+  const bool list = given.is_array() && given.size() == 2;
+  const bool table =
+      given.is_object() && given.size() == 2 && given.contains(first) && given.contains(second);
   const auto number = [&](const char* name, std::size_t at) {
-    if (given.is_object() && given.contains(name) && given.at(name).is_number())
-      return given.at(name).get<double>();
-    if (given.is_array() && given.size() == 2 && given[at].is_number())
-      return given[at].get<double>();
-    return std::nan("");
+    if (!list && !table) return std::nan("");
+    const Json& one = list ? given[at] : given.at(name);
+    return one.is_number() ? one.get<double>() : std::nan("");
   };
   return {number(first, 0), number(second, 1)};
 }
@@ -40,22 +41,30 @@ LengthDistribution::LengthDistribution(const Json& given, const char* key, const
                             "data.documents", key);
     kind_ = Kind::table;
     lengths_ = table.columns[0];
-    for (const std::int64_t count : table.columns[1])
-      counts_.push_back(count + (counts_.empty() ? 0 : counts_.back()));
+    for (const std::int64_t count : table.columns[1]) {
+      const std::int64_t before = counts_so_far_.empty() ? 0 : counts_so_far_.back();
+      constexpr std::int64_t most = std::int64_t{1} << 53;  // what a double has exactly
+      if (count > most - before)
+        refuse(key, given.get<std::string>() + ": the counts sum to more than 2^53",
+               "give counts in a larger unit");
+      counts_so_far_.push_back(before + count);
+    }
     return;
   }
   if (const auto length = whole_number(given)) {
     first_ = second_ = static_cast<double>(*length);
-  } else if (given.is_object() && given.contains("uniform")) {
+  } else if (given.is_object() && given.size() == 1 && given.contains("uniform")) {
     std::tie(first_, second_) = pair_of(given.at("uniform"), "least", "most");
-  } else if (given.is_object() && given.contains("lognormal")) {
+  } else if (given.is_object() && given.size() == 1 && given.contains("lognormal")) {
     kind_ = Kind::lognormal;
     std::tie(first_, second_) = pair_of(given.at("lognormal"), "median", "sigma");
   } else {
     first_ = second_ = std::nan("");
   }
   constexpr double most = 1e15;
-  const bool fits = kind_ == Kind::lognormal ? second_ >= 0 && second_ <= 10 : second_ >= first_;
+  const bool fits = kind_ == Kind::lognormal ? second_ >= 0 && second_ <= 10
+                                             : second_ >= first_ && first_ == std::floor(first_) &&
+                                                   second_ == std::floor(second_);
   if (fits && first_ >= 1 && first_ <= most && second_ <= most) return;
   refuse(key, fmt::format("{} is no distribution of lengths of 1 token or more", lua_text(given)),
          "a number of tokens, mw.uniform { least = 16, most = 512 }, mw.lognormal { median = 600, "
@@ -65,8 +74,9 @@ LengthDistribution::LengthDistribution(const Json& given, const char* key, const
 std::int64_t LengthDistribution::draw(std::uint64_t bits) const {
   const double uniform = static_cast<double>(bits >> 11) / 0x1p53;
   if (kind_ == Kind::table) {
-    const auto at = static_cast<std::int64_t>(uniform * static_cast<double>(counts_.back()));
-    return lengths_[std::upper_bound(counts_.begin(), counts_.end(), at) - counts_.begin()];
+    const auto at = static_cast<std::int64_t>(uniform * static_cast<double>(counts_so_far_.back()));
+    return lengths_[std::upper_bound(counts_so_far_.begin(), counts_so_far_.end(), at) -
+                    counts_so_far_.begin()];
   }
   if (kind_ == Kind::uniform)
     return static_cast<std::int64_t>(first_ + std::floor(uniform * (second_ - first_ + 1)));

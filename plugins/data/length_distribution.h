@@ -20,8 +20,8 @@ class LengthDistribution {
 
  private:
   enum class Kind : std::uint8_t { uniform, lognormal, table } kind_ = Kind::uniform;
-  double first_ = 0, second_ = 0;               // least and most, or median and sigma
-  std::vector<std::int64_t> lengths_, counts_;  // of the table; counts are sums so far
+  double first_ = 0, second_ = 0;                      // least and most, or median and sigma
+  std::vector<std::int64_t> lengths_, counts_so_far_;  // of the table
 };
 
 }  // namespace mw

@@ -33,6 +33,11 @@ std::vector<std::int64_t> numbers_of(std::string_view line, std::size_t count, s
 NumberTable::NumberTable(const std::filesystem::path& path, const std::vector<std::string>& names,
                          std::int64_t least, const char* code, const char* key)
     : columns(names.size()) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    throw Error(Stage::options, "file.missing", key,
+                fmt::format("there is no such file as {}", path.string()),
+                "paths are looked for here, beside the script and in the folder above it");
   const MappedFile file(path);
   std::string_view rest(reinterpret_cast<const char*>(file.data()),
                         static_cast<std::size_t>(file.size()));

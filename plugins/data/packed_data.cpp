@@ -9,8 +9,10 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
+#include "common/mapped_file.h"
 #include "length_distribution.h"
 #include "meshwright/choice.h"
 #include "meshwright/data.h"
@@ -81,6 +83,13 @@ std::vector<std::vector<std::size_t>> balanced(const std::vector<std::int64_t>& 
   return longest_first(lengths, rows, tokens, std::less<>());
 }
 
+std::uint64_t digest_of(const Json& json) {
+  const std::string text = json.dump();
+  Fnv1a<std::uint64_t> digest;
+  digest.add(text.data(), text.size());
+  return digest.value();
+}
+
 class PackedSource final : public TokenSource {
  public:
   static Options options();
@@ -90,7 +99,8 @@ class PackedSource final : public TokenSource {
   std::int64_t tokens() const override { return inner_->tokens(); }
   bool masks_labels() const override { return true; }
   bool has_documents() const override { return true; }
-  std::string content() const override { return inner_->content(); }
+  std::string content() const override { return inner_->content() + table_; }
+  std::vector<SourceFile> files() const override { return inner_->files(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
   std::vector<std::int64_t> documents(std::int64_t k, std::int64_t sequence) const override;
@@ -99,16 +109,22 @@ class PackedSource final : public TokenSource {
                                           std::int64_t sequence) const override;
 
  private:
-  using Rows = std::shared_ptr<const std::vector<Row>>;
-  struct Known {
-    std::int64_t window, sequence;
-    Rows rows;
+  // Tokens and labels of a sample of the inner source.
+  struct Sample {
+    std::vector<std::int64_t> tokens, labels;
+  };
+  struct Window {
+    std::int64_t number, sequence;
+    std::vector<Row> rows;
+    std::map<std::int64_t, std::shared_ptr<const Sample>> read;  // samples that were read
   };
 
+  Window& window_of(std::int64_t k, std::int64_t sequence) const;  // called under the lock
   Row row(std::int64_t k, std::int64_t sequence) const;
-  Rows rows_of(std::int64_t window, std::int64_t sequence) const;
+  std::shared_ptr<const Sample> read(std::int64_t k, std::int64_t sample,
+                                     std::int64_t sequence) const;
   Row documents_of(std::int64_t sample, std::int64_t sequence) const;
-  std::vector<Row> lay(const Row& documents, std::int64_t sequence) const;
+  std::vector<Row> lay_rows(const Row& documents, std::int64_t sequence) const;
   Policy of_script(const Values& values) const;
   std::vector<std::vector<std::size_t>> checked(const Json& returned,
                                                 const std::vector<std::int64_t>& lengths,
@@ -120,8 +136,10 @@ class PackedSource final : public TokenSource {
   std::int64_t window_;
   bool balance_ranks_;
   std::uint64_t seed_;
+  std::string table_;       // a digest of the table of lengths
+  std::size_t most_known_;  // windows that are kept: those of a step, and one that it shares
   mutable std::mutex mutex_;
-  mutable std::deque<Known> known_;
+  mutable std::deque<Window> known_;
 };
 
 Options PackedSource::options() {
@@ -141,8 +159,9 @@ Options PackedSource::options() {
            "for each row the list of its documents. What is too long for its row goes on in "
            "others, as a document of its own")
       .fallback("sequential")
-      .integer("window", "samples whose documents are packed together; by default the batch")
-      .at_least(1)
+      .integer("window",
+               "samples whose documents are packed together; by default the batch, up to 1024")
+      .range(1, 4096)
       .optional()
       .unit("samples")
       .boolean("balance_ranks",
@@ -156,8 +175,10 @@ Options PackedSource::options() {
 }
 
 PackedSource::PackedSource(const Values& values, const DataContext& context)
-    : window_(values.has("window") ? values.integer("window") : context.batch),
-      seed_(mix64(static_cast<std::uint64_t>(context.seed) ^ 0x7061636b)) {
+    : window_(values.has("window") ? values.integer("window")
+                                   : std::min<std::int64_t>(context.batch, 1024)),
+      seed_(mix64(static_cast<std::uint64_t>(context.seed) ^ 0x7061636b)),
+      most_known_(static_cast<std::size_t>(context.batch / window_) + 2) {
   Problems problems;
   const auto refuse = [&](const char* option, const std::string& message, const char* hint) {
     problems.add(Stage::options, "option.value", option, message, hint);
@@ -182,6 +203,10 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
 
   const Json& lengths = values.at("lengths");
   if (lengths != "own") lengths_.emplace(lengths, "lengths", values);
+  if (lengths_ && lengths.is_string()) {
+    const MappedFile file(values.find_file(lengths.get<std::string>()));
+    table_ = fmt::format("{:016x}", file.digest(most_digested));
+  }
   const Json& into = values.at("into");
   if (values.is_function("into")) {
     policy_ = of_script(values);
@@ -221,25 +246,23 @@ Row PackedSource::documents_of(std::int64_t sample, std::int64_t sequence) const
   return documents;
 }
 
-PackedSource::Rows PackedSource::rows_of(std::int64_t window, std::int64_t sequence) const {
-  constexpr std::size_t most = 4;
-  const std::lock_guard lock(mutex_);
-  for (const Known& one : known_)
-    if (one.window == window && one.sequence == sequence) return one.rows;
-  std::vector<Row> rows;
+PackedSource::Window& PackedSource::window_of(std::int64_t k, std::int64_t sequence) const {
+  const std::int64_t number = k / window_;
+  for (Window& one : known_)
+    if (one.number == number && one.sequence == sequence) return one;
+  Window made{number, sequence, {}, {}};
   Row all;
-  for (std::int64_t k = window * window_; k < (window + 1) * window_; ++k) {
-    rows.push_back(documents_of(k, sequence));
-    all.insert(all.end(), rows.back().begin(), rows.back().end());
+  for (k = number * window_; k < (number + 1) * window_; ++k) {
+    made.rows.push_back(documents_of(k, sequence));
+    all.insert(all.end(), made.rows.back().begin(), made.rows.back().end());
   }
-  if (policy_) rows = lay(all, sequence);
-  known_.push_front({window, sequence, std::make_shared<const std::vector<Row>>(std::move(rows))});
-  if (known_.size() > most) known_.pop_back();
-  return known_.front().rows;
+  if (policy_) made.rows = lay_rows(all, sequence);
+  if (known_.size() == most_known_) known_.pop_back();
+  return known_.emplace_front(std::move(made));
 }
 
 // Lays documents into rows by the policy. What does not fit its row fills the others.
-std::vector<Row> PackedSource::lay(const Row& documents, std::int64_t sequence) const {
+std::vector<Row> PackedSource::lay_rows(const Row& documents, std::int64_t sequence) const {
   std::vector<std::int64_t> lengths;
   for (const Piece& document : documents) lengths.push_back(document.size);
   const auto lie = policy_(lengths, window_, sequence);
@@ -267,22 +290,40 @@ std::vector<Row> PackedSource::lay(const Row& documents, std::int64_t sequence) 
 }
 
 Row PackedSource::row(std::int64_t k, std::int64_t sequence) const {
-  return rows_of(k / window_, sequence)->at(static_cast<std::size_t>(k % window_));
+  const std::lock_guard lock(mutex_);
+  return window_of(k, sequence).rows[static_cast<std::size_t>(k % window_)];
+}
+
+// A sample of which row k has a piece. Rows of a window share what they read, unless it is much.
+std::shared_ptr<const PackedSource::Sample> PackedSource::read(std::int64_t k, std::int64_t sample,
+                                                               std::int64_t sequence) const {
+  constexpr std::int64_t most_kept = std::int64_t{1} << 23;  // tokens of all windows
+  const bool keeps = window_ * sequence <= most_kept / static_cast<std::int64_t>(most_known_);
+  if (keeps) {
+    const std::lock_guard lock(mutex_);
+    const auto& known = window_of(k, sequence).read;
+    if (const auto found = known.find(sample); found != known.end()) return found->second;
+  }
+  const auto made = std::make_shared<Sample>();
+  made->tokens.resize(static_cast<std::size_t>(sequence));
+  made->labels.resize(made->tokens.size());
+  inner_->sample(sample, sequence, made->tokens.data(), made->labels.data());
+  if (keeps) {
+    const std::lock_guard lock(mutex_);
+    window_of(k, sequence).read.emplace(sample, made);
+  }
+  return made;
 }
 
 void PackedSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                           std::int64_t* labels) const {
-  std::map<std::int64_t, std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> read;
+  std::map<std::int64_t, std::shared_ptr<const Sample>> samples;
   for (const Piece& piece : row(k, sequence)) {
-    auto& [tokens, next] = read[piece.sample];
-    if (tokens.empty()) {
-      tokens.resize(static_cast<std::size_t>(sequence));
-      next.resize(tokens.size());
-      inner_->sample(piece.sample, sequence, tokens.data(), next.data());
-    }
-    inputs = std::copy_n(tokens.begin() + piece.from, piece.size, inputs);
-    labels = std::copy_n(next.begin() + piece.from, piece.size, labels);
-    if (piece.ends && labels[-1] >= 0) labels[-1] = -1 - labels[-1];
+    auto& sample = samples[piece.sample];
+    if (sample == nullptr) sample = read(k, piece.sample, sequence);
+    inputs = std::copy_n(sample->tokens.begin() + piece.from, piece.size, inputs);
+    labels = std::copy_n(sample->labels.begin() + piece.from, piece.size, labels);
+    if (piece.ends) labels[-1] = -1 - inputs[-1];
   }
 }
 
@@ -326,12 +367,22 @@ std::vector<std::int64_t> PackedSource::order_of_rows(std::int64_t first,
 }
 
 Policy PackedSource::of_script(const Values& values) const {
-  return [this, call = values.function("into")](const std::vector<std::int64_t>& lengths,
-                                                std::int64_t rows, std::int64_t) {
+  // A function that answers the same question otherwise would give ranks other rows. Kept are
+  // digests of questions and answers.
+  auto answers = std::make_shared<std::unordered_map<std::uint64_t, std::uint64_t>>();
+  return [this, call = values.function("into"), answers](const std::vector<std::int64_t>& lengths,
+                                                         std::int64_t rows, std::int64_t) {
     Json work = Json::array();
     for (const std::int64_t length : lengths) work.push_back(pairs_of(length));
     try {
-      return checked(call({lengths, rows, work}), lengths, rows);
+      const Json returned = call({lengths, rows, work});
+      const std::uint64_t answer = digest_of(returned),
+                          known = answers->try_emplace(digest_of(lengths), answer).first->second;
+      if (known != answer)
+        throw Error(Stage::run, "data.pack", "data.into",
+                    "the function returned other rows for the same lengths than before",
+                    "let it depend on its arguments alone");
+      return checked(returned, lengths, rows);
     } catch (const Error& error) {
       std::vector<Problem> problems = error.problems();
       for (Problem& problem : problems) problem.stage = Stage::run;

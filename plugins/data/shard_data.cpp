@@ -232,8 +232,8 @@ void TokenFile::read_megatron(const fs::path& index) {
 
 std::vector<std::int64_t> TokenFile::documents(Problems& problems) const {
   const MappedFile head(index_);
-  const auto sequences = static_cast<std::int64_t>(number_at<std::uint64_t>(head, 18)),
-             count = static_cast<std::int64_t>(number_at<std::uint64_t>(head, 26));
+  const auto sequences = number_at<std::int64_t>(head, 18),
+             count = number_at<std::int64_t>(head, 26);
   const auto refuse = [&](const std::string& why) {
     problems.add(Stage::options, "data.documents", "documents",
                  fmt::format("{}: {}", index_.string(), why),
@@ -260,7 +260,7 @@ std::vector<std::int64_t> TokenFile::documents(Problems& problems) const {
     lengths.push_back(tokens);
   }
   head.check();
-  if (count < 2 || first_sequence(count - 1) != sequences)
+  if (sequences > 0 && (count < 2 || first_sequence(count - 1) != sequences))
     refuse(fmt::format("its documents do not have all of its {}", plural(sequences, "sequence")));
   return lengths;
 }
@@ -483,12 +483,13 @@ class ShardSource final : public TokenSource {
   void check_first_ids(Problems& problems) const;
   void read_mask(const Values& values, const DataContext& context, Problems& problems);
   void read_documents(const Values& values, const DataContext& context, Problems& problems);
-  void check_lengths(const std::vector<std::int64_t>& lengths, const std::string& from,
+  void read_table(const Values& values, const DataContext& context, Problems& problems);
+  void add_documents(const std::vector<std::int64_t>& lengths, const std::string& from,
                      const Values& values, Problems& problems);
   // Writes `count` tokens from the place `at` on among all tokens.
   void read(std::int64_t at, std::int64_t count, std::int64_t* tokens) const;
-  // The first token behind `token`, of which this is one, at which a document begins.
-  std::int64_t next_document(std::int64_t token, std::int64_t id) const;
+  // The places from `first` + 1 to `first` + `count` among all tokens at which documents begin.
+  std::vector<std::int64_t> begins(std::int64_t first, std::int64_t count) const;
 
   std::vector<TokenFile> files_;
   TokenMask mask_;
@@ -498,7 +499,8 @@ class ShardSource final : public TokenSource {
   std::int64_t vocab_;
   bool documents_ = false;
   std::int64_t last_id_ = -1;         // the id of each document's last token; -1: a table says all
-  std::vector<std::int64_t> begins_;  // the first token of each document but those of files
+  std::vector<std::int64_t> begins_;  // the first token of each document, and the number of tokens
+  std::string table_;                 // digests of the tables of documents
 };
 
 namespace {
@@ -720,8 +722,20 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
 
 void ShardSource::read_documents(const Values& values, const DataContext& context,
                                  Problems& problems) {
-  if (!values.has("documents")) return;
-  documents_ = true;
+  documents_ = values.has("documents");
+  if (values.text("longer") == "refuse" && !(documents_ && values.at("documents").is_string()))
+    problems.add(Stage::options, "option.needs", "longer",
+                 "\"refuse\", and no table has the lengths of documents",
+                 "leave longer out, or take documents = \"idx\" or a .csv of lengths");
+  if (!documents_) return;
+  read_table(values, context, problems);
+  begins_.insert(begins_.end(), starts_.begin(), starts_.end());
+  std::sort(begins_.begin(), begins_.end());
+  begins_.erase(std::unique(begins_.begin(), begins_.end()), begins_.end());
+}
+
+// Reads what the option `documents` says beside the files' own edges.
+void ShardSource::read_table(const Values& values, const DataContext& context, Problems& problems) {
   const Json& given = values.at("documents");
   const auto refuse = [&](const std::string& message, const std::string& hint) {
     problems.add(Stage::options, "data.documents", "documents", message, hint);
@@ -731,10 +745,6 @@ void ShardSource::read_documents(const Values& values, const DataContext& contex
     if (*id < 0 || *id >= vocab_)
       refuse(fmt::format("the id {}, and the model's ids are 0 to {}", *id, vocab_ - 1),
              "the id of the token that ends each document");
-    if (values.text("longer") == "refuse")
-      problems.add(Stage::options, "option.needs", "longer",
-                   "\"refuse\", and no table has the lengths of documents",
-                   "leave longer out, or take documents = \"idx\" or a .csv of lengths");
     return;
   }
   if (given == "idx") {
@@ -744,8 +754,8 @@ void ShardSource::read_documents(const Values& values, const DataContext& contex
                "give the id of the token that ends each document, or a .csv of lengths");
         continue;
       }
-      check_lengths(files_[f].documents(problems), files_[f].index().string(), values, problems);
-      begins_.push_back(starts_[f + 1]);
+      add_documents(files_[f].documents(problems), files_[f].index().string(), values, problems);
+      table_ += fmt::format("{:016x}", MappedFile(files_[f].index()).digest(most_digested));
     }
     return;
   }
@@ -759,7 +769,8 @@ void ShardSource::read_documents(const Values& values, const DataContext& contex
   try {
     const std::size_t before = problems.list().size();
     const NumberTable table(files.front(), {"length"}, 1, "data.documents", "documents");
-    check_lengths(table.columns[0], files.front().string(), values, problems);
+    add_documents(table.columns[0], files.front().string(), values, problems);
+    table_ = fmt::format("{:016x}", MappedFile(files.front()).digest(most_digested));
     const std::int64_t sum = begins_.empty() ? 0 : begins_.back();
     if (problems.list().size() == before && sum != starts_.back())
       refuse(fmt::format("{}: the lengths sum to {}, and the data have {}", files.front().string(),
@@ -771,7 +782,7 @@ void ShardSource::read_documents(const Values& values, const DataContext& contex
 }
 
 // Keeps where documents begin, from the last place that is known on.
-void ShardSource::check_lengths(const std::vector<std::int64_t>& lengths, const std::string& from,
+void ShardSource::add_documents(const std::vector<std::int64_t>& lengths, const std::string& from,
                                 const Values& values, Problems& problems) {
   std::int64_t at = begins_.empty() ? 0 : begins_.back();
   const std::int64_t most = values.text("longer") == "refuse" ? order_.sequence() : INT64_MAX;
@@ -781,6 +792,11 @@ void ShardSource::check_lengths(const std::vector<std::int64_t>& lengths, const 
                           fmt::format("{}: document {}, from token {} on, has {}, and a row has {}",
                                       from, d, at, plural(lengths[d], "token"), most),
                           "longer = \"cut\" goes on in the next row");
+    if (lengths[d] > starts_.back() - at)
+      return problems.add(Stage::options, "data.documents", "documents",
+                          fmt::format("{}: document {}, from token {} on, has {}, and the data {}",
+                                      from, d, at, plural(lengths[d], "token"), starts_.back()),
+                          "the lengths of all documents, in their order");
     begins_.push_back(at += lengths[d]);
   }
 }
@@ -843,12 +859,17 @@ void ShardSource::read(std::int64_t at, std::int64_t count, std::int64_t* tokens
   }
 }
 
-std::int64_t ShardSource::next_document(std::int64_t token, std::int64_t id) const {
-  const auto behind = [&](const std::vector<std::int64_t>& sorted) {
-    return *std::upper_bound(sorted.begin(), sorted.end(), token);
-  };
-  if (last_id_ >= 0) return id == last_id_ ? token + 1 : behind(starts_);
-  return std::min(behind(begins_), behind(starts_));
+std::vector<std::int64_t> ShardSource::begins(std::int64_t first, std::int64_t count) const {
+  const auto from = std::upper_bound(begins_.begin(), begins_.end(), first);
+  std::vector<std::int64_t> all(from, std::upper_bound(from, begins_.end(), first + count));
+  if (last_id_ < 0) return all;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  read(first, count, ids.data());
+  for (std::int64_t t = 0; t < count; ++t)
+    if (ids[static_cast<std::size_t>(t)] == last_id_) all.push_back(first + t + 1);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
 }
 
 void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
@@ -857,30 +878,26 @@ void ShardSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* in
   read(first, sequence, inputs);
   std::copy(inputs + 1, inputs + sequence, labels);
   read(first + sequence, 1, labels + sequence - 1);
-  for (std::int64_t t = 0; t < sequence; ++t) {
-    const std::int64_t label = first + t + 1;
-    if (!mask_.counts(label) || (documents_ && next_document(label - 1, inputs[t]) == label))
-      labels[t] = -1 - labels[t];
-  }
+  for (std::int64_t t = 0; mask_.any() && t < sequence; ++t)
+    if (!mask_.counts(first + t + 1)) labels[t] = -1 - labels[t];
+  if (documents_)
+    for (const std::int64_t begin : begins(first, sequence))
+      labels[begin - first - 1] = -1 - inputs[begin - first - 1];
   mask_.check();
 }
 
 std::vector<std::int64_t> ShardSource::documents(std::int64_t k, std::int64_t sequence) const {
-  std::vector<std::int64_t> begins{0};
-  if (!documents_) return begins;
+  std::vector<std::int64_t> places{0};
+  if (!documents_) return places;
   const std::int64_t first = order_.offset(k, sequence);
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(sequence));
-  if (last_id_ >= 0) read(first, sequence, ids.data());
-  for (std::int64_t t = 0; t + 1 < sequence; ++t)
-    if (next_document(first + t, ids[static_cast<std::size_t>(t)]) == first + t + 1)
-      begins.push_back(t + 1);
-  return begins;
+  for (const std::int64_t begin : begins(first, sequence - 1)) places.push_back(begin - first);
+  return places;
 }
 
 std::string ShardSource::content() const {
   const std::int64_t share =
       most_digested / static_cast<std::int64_t>(files_.size() + mask_.files().size());
-  std::string text;
+  std::string text = table_;
   for (const TokenFile& file : files_) text += fmt::format("{:016x}", file.digest(share));
   for (const MappedFile& file : mask_.files()) text += fmt::format("{:016x}", file.digest(share));
   return text;

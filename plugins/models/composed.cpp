@@ -24,7 +24,8 @@
 namespace mw {
 namespace {
 
-const std::set<std::string> reserved{"batch", "seq", "keys", "stat", "scores", "top", "load"};
+const std::set<std::string> reserved{"batch",  "seq", "keys", "stat",
+                                     "scores", "top", "load", "document_starts"};
 const std::set<std::string> even_dims{"hidden", "heads", "kv_heads", "head_dim", "experts"};
 
 // An output of a recorded op; op 0 is what the function is given: the input of a block; of a graph
@@ -58,7 +59,7 @@ struct Part {
   Json table;  // the record of the function, without places
 };
 
-const std::set<std::string> reserved_inputs{"tokens", "labels", "positions",
+const std::set<std::string> reserved_inputs{"tokens", "labels", "positions",   "starts",
                                             "weight", "layers", "positions_of"};
 
 struct Input {

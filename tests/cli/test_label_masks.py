@@ -170,9 +170,9 @@ class LabelMasks(ProgramCase):
                  "none.csv": b"begin,end\n5,5\n", "back.csv": b"begin,end\n5,9\n8,10\n", "bare.csv": b"5,9\n", "no.csv": b"begin,end\n"}
         for name, content in wrong.items():
             (self.folder / name).write_bytes(content)
-        words = {"short.bin": "has 399 bytes, and the data have 400 tokens", "two.bin": "byte 0 is 2", "text.csv": 'text.csv:2: "0,a" is no range',
+        words = {"short.bin": "has 399 bytes, and the data have 400 tokens", "two.bin": "byte 0 is 2", "text.csv": 'text.csv:2: "0,a" is no begin,end',
                  "far.csv": "tokens 390 to 401 of 400", "none.csv": "tokens 5 to 5 of 400", "back.csv": "begins at 8, and the range before ends at 9",
-                 "bare.csv": 'the first line is "5,9"', "no.csv": "has no range"}
+                 "bare.csv": 'the first line is "5,9"', "no.csv": "there is no line of numbers"}
         calls = [(script.split("\n")[-2] + script.split("\n")[-1]) % f'"{name}"' for name in wrong]
         errors = self.all_refused(SCRIPT, *((call, 2, "data.mask data.mask") for call in calls))
         for name, error in zip(wrong, errors):

@@ -107,7 +107,7 @@ MESSAGES = {
     "data.shape": [r"data\.path: .*: labels are -\d+ at row \d+, column \d+ \[ids are whole numbers from 0 on; labels of .*"],
     "data.twice": [r".* (is named twice|are the same file) \[name each file once; .*"],
     "data.documents": [r".*documents?.* \[.*\]", r".*\.csv:\d+: .* \[the line .*\]", r"data\.lengths: .* is no distribution of lengths .* \[.*\]"],
-    "data.pack": [r"(On rank \d+: )?data\.into: (document \d+ \(\d+ tokens?\) is in .*|row \d+ .*|the function returned .*) \[return \d+ lists, .*\]"],
+    "data.pack": [r"(On rank \d+: )?data\.into: (document \d+ \(\d+ tokens?\) is in .*|row \d+ .*|the function returned .*) \[(return \d+ lists, .*|let it depend on its arguments alone)\]"],
     "data.mask": [r"data\.mask: .*(: byte \d+ is \d+|\.csv:\d+: .*|\.csv has no range| has \d+ bytes?, and the data have .*) \[.*\]"],
     "data.input": [r"data: \w+ has no input \w+, which the model declares: .* \[mw\.tensors reads inputs from a file; mw\.synthetic makes noise for every one\]"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],

@@ -36,7 +36,8 @@ class TokenSource {
   virtual bool masks_labels() const { return false; }
 
   // Whether samples may hold several documents, which do not see each other. Such a source masks
-  // labels: the label of the last token of each document counts nothing.
+  // labels: a label counts nothing if it is a token of another document. Its id is then that of the
+  // document's last token, so that no model sees the other document by it.
   virtual bool has_documents() const { return false; }
   // The places in sample `k` at which documents begin, ascending, the first one 0. By default a
   // sample is one document.
@@ -83,7 +84,8 @@ class TokenSource {
 
   // The files of tokens that the source reads, in order. A source with the same options, but with
   // the files that are not `implied` as the list of its option `path`, must yield the same tokens.
-  // Empty: the source reads no files, or has no option `path`.
+  // Empty: the source reads no files, or has no option `path`. A source that reads by another one,
+  // its option `data`, has the files of that.
   virtual std::vector<SourceFile> files() const { return {}; }
 
  private:
@@ -94,6 +96,8 @@ class TokenSource {
 // Removes the options that name a source's files, where their content stands for them.
 inline void erase_paths(Json& options) {
   for (const char* key : {"path", "mask"}) options.erase(key);
+  for (const char* key : {"documents", "lengths"})  // names of tables, or what they say themselves
+    if (options.contains(key) && options[key].is_string()) options.erase(key);
   if (options.contains("data") && options["data"].is_object()) erase_paths(options["data"]);
 }
 

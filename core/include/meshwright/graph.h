@@ -161,7 +161,7 @@ class Graph {
   std::shared_ptr<Body> body_ = std::make_shared<Body>();
 };
 
-// Whether an op reads the divisors of a loss as a data value.
-bool reads_loss_divisor(const Graph& graph, const Op& op);
+// Whether an op reads a data value of this kind.
+bool reads(const Graph& graph, const Op& op, DataValue kind);
 
 }  // namespace mw

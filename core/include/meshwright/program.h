@@ -153,6 +153,7 @@ struct Program {
   std::vector<std::string> streams;   // names of the streams of transfers (Move::stream)
   std::vector<Layout> cut;            // how the mesh cuts the iteration space of each op
   std::vector<Layout> follow;         // for each op, the dims that follow cut ones (Op::follows)
+  std::int64_t batch_ways = 1;        // number of ranks over which the batch is split
   std::map<int, Rotation> rotations;  // by op, for ops that run in ring steps
   std::map<int, Slicing> slicing;     // by op, for ops that are computed in slices
   // The rows of sparse tensors on the fullest rank, divided by the average over ranks, if groups
@@ -189,8 +190,8 @@ struct Program {
   // among the rows of the step.
   std::int64_t batch_of(int microbatch) const;
   std::int64_t first_row(int microbatch) const;
-  // How many adjacent rows of a step each microbatch has on each rank over which the data are
-  // divided, in the order of the rows (TokenSource::order_of_rows).
+  // How many adjacent rows of a step each microbatch has on each of the ranks over which the batch
+  // is split, in the order of the rows (TokenSource::order_of_rows).
   std::vector<std::int64_t> groups_of_rows() const;
   // A dim's global size if the size of "batch" is `batch` (0: as in the graph).
   std::int64_t size(Dim dim, std::int64_t batch) const;

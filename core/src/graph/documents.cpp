@@ -32,7 +32,8 @@ std::optional<Op> OpType::in_documents(const Op& op, int, Graph& graph) const {
 Graph Graph::with_documents() const {
   std::vector<std::string> without;
   Graph source = *this;
-  const int starts = source.add_data("starts", {"batch", "seq"}, Scalar::index);
+  int starts = source.find("starts");
+  if (starts < 0) starts = source.add_data("starts", {"batch", "seq"}, Scalar::index);
   Graph other = source.replaced([&](int, const Op& op, Graph& graph) {
     auto form = op.type->in_documents(op, starts, graph);
     if (!form) without.push_back(op.name);

@@ -266,6 +266,13 @@ DataValue data_value_of(std::string_view name) {
   return positions ? DataValue::positions : DataValue::input;
 }
 
+bool reads(const Graph& graph, const Op& op, DataValue kind) {
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Use& use) {
+    const Value& value = graph.value(use.value);
+    return value.source == Value::Source::data && data_value_of(value.name) == kind;
+  });
+}
+
 bool is_read_in_rows(DataValue kind) {
   return kind == DataValue::starts || kind == DataValue::loss_divisors || kind == DataValue::input;
 }

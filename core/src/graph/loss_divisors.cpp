@@ -45,7 +45,7 @@ void check_masked_losses(const Graph& graph, Problems& problems) {
     };
     const bool is_loss = op.op_class() == OpClass::loss || op.op_class() == OpClass::loss_part;
     const bool of_labels = reads(labels), of_loss = is_loss && (of_labels || reads(unmasked));
-    const bool masked = reads_loss_divisor(graph, op);
+    const bool masked = mw::reads(graph, op, DataValue::loss_divisors);
     any = any || masked;
     for (const int made : op.outputs) {
       const auto at = static_cast<std::size_t>(made);
@@ -66,14 +66,6 @@ void check_masked_losses(const Graph& graph, Problems& problems) {
                      graph.value(loss).name + " counts every label",
                  hint);
   }
-}
-
-bool reads_loss_divisor(const Graph& graph, const Op& op) {
-  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Use& use) {
-    const Value& value = graph.value(use.value);
-    return value.source == Value::Source::data &&
-           data_value_of(value.name) == DataValue::loss_divisors;
-  });
 }
 
 std::string LossDivisor::name() const {

@@ -99,6 +99,7 @@ class ProgramMaker {
     if (!problems_.empty()) return;
     plan_.imbalance = draft_.imbalance();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, build_options());
+    for (Program& program : plan_.programs) program.batch_ways = plan_.batch_ways;
     if (std::count(plan_.sizes.begin(), plan_.sizes.end(), plan_.microbatch) < plan_.microbatches) {
       for (Program& program : plan_.programs) {
         for (std::int64_t size : plan_.sizes) program.batches.push_back(size * plan_.batch_ways);

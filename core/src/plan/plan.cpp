@@ -152,7 +152,7 @@ std::shared_ptr<const Graph> build_graph(const PlanRequest& request, std::int64_
   // never destroyed: plugins' ops must not be destroyed at the program's end
   static RecentGraphs& recent = *new RecentGraphs;
   const Sizes sizes{batch, request.sequence, request.batch * request.sequence,
-                    (request.masked_labels ? 1 : 0) + (request.documents != nullptr ? 2 : 0)};
+                    (request.masked_labels ? 1 : 0) + (request.documents ? 2 : 0)};
   if (auto graph = recent.find(request.model, sizes, false)) return graph;
   if (request.model->batch_is_a_size()) {
     if (const auto other = recent.find(request.model, sizes, true)) {

@@ -198,13 +198,9 @@ std::int64_t Program::batch_of(int microbatch) const {
 }
 
 std::vector<std::int64_t> Program::groups_of_rows() const {
-  std::int64_t ways = 1;
-  for (const Axis& axis : mesh.with_role(Role::data)) ways *= axis.ways;
   std::vector<std::int64_t> groups;
-  for (int m = 0; m < microbatches; ++m) {
-    const std::int64_t rows = first_row(m + 1) - first_row(m), count = rows % ways == 0 ? ways : 1;
-    groups.insert(groups.end(), static_cast<std::size_t>(count), rows / count);
-  }
+  for (int m = 0; m < microbatches; ++m)
+    groups.insert(groups.end(), static_cast<std::size_t>(batch_ways), batch_of(m) / batch_ways);
   return groups;
 }
 

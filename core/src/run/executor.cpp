@@ -382,7 +382,6 @@ std::int64_t Executor::labels_of_step() const {
   return std::accumulate(counted->begin(), counted->end(), std::int64_t{0});
 }
 
-// Writes the divisors of the labels of samples from `first` on.
 namespace {
 
 // Writes, for each token of a sample, the place at which its document begins.
@@ -396,6 +395,7 @@ void write_starts(const TokenSource& data, std::int64_t number, const at::Tensor
 
 }  // namespace
 
+// Writes the divisors of the labels of some samples.
 void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::int64_t>& numbers,
                              const at::Tensor& rows) const {
   const std::int64_t begin = setup_.first_sample(step_), sequence = rows.size(1),
@@ -410,13 +410,13 @@ void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::
   const std::int64_t groups =
       std::count_if(labels.begin(), labels.end(), [](std::int64_t count) { return count > 0; });
   std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size());
-  const at::Tensor starts_of_row = at::empty({sequence}, at::kLong);
+  const at::Tensor starts_of_row = at::zeros({sequence}, at::kLong);
   const auto* starts = starts_of_row.const_data_ptr<std::int64_t>();
   auto* to = rows.data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows.size(0); ++row) {
     const std::int64_t number = numbers[static_cast<std::size_t>(row)];
     setup_.data->sample(number, sequence, inputs.data(), ids.data());
-    write_starts(*setup_.data, number, starts_of_row);
+    if (divisor.shift > 0) write_starts(*setup_.data, number, starts_of_row);
     const std::int64_t of_label =
         groups * labels[static_cast<std::size_t>((number - begin) / group)];
     for (std::int64_t t = 0; t < sequence; ++t) {
@@ -446,7 +446,6 @@ void Executor::read_input(const std::string& name, const std::vector<std::int64_
   }
 }
 
-// Reads whole rows, then takes this rank's part of them in the dtype of the slot.
 // The numbers of the samples that are some rows of a microbatch.
 std::vector<std::int64_t> Executor::samples_of(const Microbatch& m, const Range& rows) const {
   const std::int64_t begin = program_.first_row(m.number) + rows.offset;
@@ -459,6 +458,7 @@ std::vector<std::int64_t> Executor::samples_of(const Microbatch& m, const Range&
   return numbers;
 }
 
+// Reads whole rows, then takes this rank's part of them in the dtype of the slot.
 at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
   const Slot& slot = program_.slots[one.slot];
   const InputCut& cut = one.input;

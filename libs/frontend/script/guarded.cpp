@@ -185,7 +185,14 @@ class GuardedSource final : public TokenSource, public InputSource {
         masks_(call_plugin(speaker_, "said whether it masks labels",
                            [&] { return inner_->masks_labels(); })),
         documents_(call_plugin(speaker_, "said whether it has documents",
-                               [&] { return inner_->has_documents(); })) {}
+                               [&] { return inner_->has_documents(); })) {
+    if (!documents_ || masks_) return;
+    throw Error(attributed(
+        speaker_, {Stage::options, "plugin.fault", "",
+                   "it has documents and masks no labels, so that the last token of a document "
+                   "would learn the first one of the next",
+                   "mend its masks_labels() and sample() (meshwright/data.h)"}));
+  }
   std::int64_t vocab() const override { return vocab_; }
   bool masks_labels() const override { return masks_; }
   bool has_documents() const override { return documents_; }
@@ -213,7 +220,8 @@ class GuardedSource final : public TokenSource, public InputSource {
     std::vector<std::int64_t> begins =
         call_plugin(speaker_, fmt::format("said the documents of sample {}", k).c_str(),
                     [&] { return inner_->documents(k, sequence); });
-    const bool sorted = std::is_sorted(begins.begin(), begins.end(), std::less_equal<>());
+    const bool sorted =
+        std::adjacent_find(begins.begin(), begins.end(), std::greater_equal<>()) == begins.end();
     if (!begins.empty() && begins.front() == 0 && begins.back() < sequence && sorted) return begins;
     throw Error(attributed(
         speaker_,

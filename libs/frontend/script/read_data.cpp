@@ -36,7 +36,11 @@ std::vector<fs::path> files_of(const TokenSource& source) {
 
 // A source's fractions of its tokens (its option `part`).
 std::pair<double, double> part_of(const Values& values) {
-  const Json part = values.has("part") ? values.at("part") : Json();
+  Json part = values.has("part") ? values.at("part") : Json();
+  for (Json of = values.json(); of.contains("data") && of["data"].is_object();) {
+    of = Json(of["data"]);  // a source that reads by another one
+    if (of.contains("part")) part = of["part"];
+  }
   const bool two =
       part.is_array() && part.size() == 2 && part[0].is_number() && part[1].is_number();
   return two ? std::pair(part[0].get<double>(), part[1].get<double>()) : std::pair(0.0, 1.0);

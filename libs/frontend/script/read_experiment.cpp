@@ -76,8 +76,10 @@ class Reader {
       chosen_["evaluate"] = std::move(evaluation);
     for (const auto& source : {experiment_.data, experiment_.held_out_data}) {
       request_.masked_labels = request_.masked_labels || (source && source->masks_labels());
-      if (!request_.documents && source && source->has_documents()) request_.documents = source;
+      request_.documents = request_.documents || (source && source->has_documents());
     }
+    if (experiment_.data && experiment_.data->has_documents())
+      request_.priced_data = experiment_.data;
     make(sequence);
     if (experiment_.held_out_data && experiment_.plan)
       experiment_.held_out_plan = forward_only(*experiment_.plan);
@@ -469,12 +471,13 @@ class Reader {
   // plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
-    std::string key = fmt::format(
-        "{} {} {} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0,
-        request_.masked_labels ? 1 : 0,
-        request_.documents
-            ? fmt::format("{} {}", json_text(experiment_.data_settings), experiment_.seed)
-            : "");
+    std::string key =
+        fmt::format("{} {} {} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0,
+                    request_.masked_labels ? 1 : 0, request_.documents ? 1 : 0);
+    if (request_.priced_data) {
+      key += fmt::format(" {} {} {}", json_text(experiment_.data_settings), experiment_.seed,
+                         experiment_.data->content());
+    }
     for (const Option& option : experiment_options().list()) {
       const std::string& name = option.name;
       if (!values_.has(name) || option.beside_plan) continue;

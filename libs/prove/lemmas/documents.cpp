@@ -27,11 +27,6 @@ at::Tensor broadcast(const at::Tensor& mask, const Dims& dims, Dim batch, Dim to
 
 }  // namespace
 
-bool reads_starts(const Graph& graph, const Op& op) {
-  return std::any_of(op.inputs.begin(), op.inputs.end(),
-                     [&](const Use& use) { return is_starts(graph, use); });
-}
-
 std::vector<Fault> check_documents(WholeOp& whole, const Bound& bound) {
   const Graph& graph = whole.graph();
   const Op& op = whole.op();

@@ -140,7 +140,7 @@ class Checker {
           "OpCall in meshwright/op.h says where gradients go and what may be overwritten", outcome);
     });
     const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
-    if (lemmas::reads_starts(graph_, what)) {
+    if (reads(graph_, what, DataValue::starts)) {
       take(op, axes, "documents", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
         say(whole.op(), "", check_documents(whole, bound),
             "OpType::in_documents in meshwright/op.h says what a token may see", outcome);

@@ -50,9 +50,8 @@ std::vector<Fault> check_parts(WholeOp& whole, CutOp& cut, bool backward, const 
 // `last`: the op among them that makes the results of the model's op.
 std::vector<Fault> check_in_parts(WholeOp& last, const Bound& bound);
 
-// Whether an op reads where documents begin (inputs.h: starts); and that no token's result then
-// changes with tokens of another document.
-bool reads_starts(const Graph& graph, const Op& op);
+// Changes tokens of one document of an op that reads where documents begin (inputs.h: starts): no
+// result of another document may change.
 std::vector<Fault> check_documents(WholeOp& whole, const Bound& bound);
 
 // Whether an op declares that its gradient is deliberately not the derivative (StraightThrough).

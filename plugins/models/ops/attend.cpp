@@ -137,12 +137,6 @@ at::Tensor like(const at::Tensor& t, std::int64_t width) {
 
 Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Sight sight,
                 const Attended& into) {
-  if (into.out.defined() && !q.is_cpu()) {
-    const Attended made = attend(q, k, v, sight);
-    into.out.copy_(made.out);
-    into.lse.copy_(made.lse);
-    return into;
-  }
   const bool causal = sight.causal();
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   switch (way_of(q, v, sight)) {
@@ -177,13 +171,6 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, S
 AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                                 const at::Tensor& v, const Attended& made, Sight sight,
                                 const AttendGradients& into) {
-  if (into.q.defined() && !q.is_cpu()) {
-    const AttendGradients gradients = attend_backward(dout, q, k, v, made, sight);
-    into.q.copy_(gradients.q);
-    into.k.copy_(gradients.k);
-    into.v.copy_(gradients.v);
-    return into;
-  }
   const bool causal = sight.causal();
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   const at::Tensor gh = heads_first(dout), oh = heads_first(made.out);

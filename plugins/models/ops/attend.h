@@ -25,7 +25,7 @@ struct Attended {
   at::Tensor out;  // shaped as q, with v's width
   at::Tensor lse;  // (batch, heads, queries): log of the sum of exp(scores), fp32 at least
 };
-// `into`: where the results go; undefined: new tensors.
+// `into`: where the results go on CPUs; undefined: new tensors.
 Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Sight sight,
                 const Attended& into = {});
 // Adds to `sum`, in place, what the same queries see in further keys, `more` [Milakov and

@@ -8,6 +8,7 @@
 #include "blocks.h"
 #include "heads.h"
 #include "kernel.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/ops.h"
 #include "token_order.h"
 
@@ -236,7 +237,12 @@ class Attention final : public OpType {
   // Calls `compute` with each sample and the blocks of queries and keys that its documents see.
   template <class Compute>
   void each_sample(const Op& op, const OpCall& call, const Compute& compute) const {
-    const at::Tensor starts = call.inputs.back().to(at::kCPU).contiguous();
+    at::Tensor starts = call.inputs.back();
+    if (!starts.is_cpu()) {
+      const HostWait waits("the places of documents");
+      starts = starts.cpu();
+    }
+    starts = starts.contiguous();
     const std::int64_t queries = starts.size(1);
     for (std::int64_t b = 0; b < starts.size(0); ++b) {
       const auto* of_row = starts.const_data_ptr<std::int64_t>() + b * queries;
@@ -260,7 +266,12 @@ class Attention final : public OpType {
                       into);
       };
       const Attended sum = part(whole, block.queries);
-      shape.merges(block) ? merge(sum, of_block({})) : void(of_block(sum));
+      if (shape.merges(block)) {
+        merge(sum, of_block({}));
+      } else if (const Attended made = of_block(sum); !made.out.is_same(sum.out)) {
+        sum.out.copy_(made.out);
+        sum.lse.copy_(made.lse);
+      }
     }
   }
 
@@ -275,7 +286,7 @@ class Attention final : public OpType {
           attend_backward(part(dout, block.queries), part(q, block.queries), part(k, block.keys),
                           part(v, block.keys), part(whole, block.queries), block.sight,
                           alone ? own : AttendGradients{});
-      if (alone) continue;
+      if (made.q.is_same(own.q)) continue;
       own.q.add_(made.q);
       own.k.add_(made.k);
       own.v.add_(made.v);

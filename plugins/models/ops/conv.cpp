@@ -145,8 +145,9 @@ class Conv final : public AutogradOp {
     Cost cost = AutogradOp::cost(op, piece, dims, element);
     cost.flops = static_cast<double>((backward ? 4 : 2) * kernel * all);
     cost.executed = (backward ? 1.5 : 1) * cost.flops;
-    // What is seen, and two sums.
+    // What is seen, and two sums; of documents also what is hidden, and copies of what is not.
     cost.accelerator_workspace = (backward ? 6 : 3) * all * wide;
+    if (documents_) *cost.accelerator_workspace += all * wide * (backward ? kernel : 1) + 16 * all;
     return cost;
   }
 

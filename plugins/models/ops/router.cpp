@@ -147,20 +147,10 @@ class Admit final : public OpType {
   std::optional<Op> in_documents(const Op& op, int, Graph&) const override { return op; }
 
   void forward(const Op& op, OpCall& call) const override {
-    const LocalDim& tokens = call.dims.at(op.inputs[0].dims[1]);
-    at::Tensor picks = call.inputs[0];
-    at::Tensor weights = by_weight(op) ? call.inputs[1] : at::Tensor();
-    at::Tensor places;  // place in the sequence of each token, in the order of memory
-    if (tokens.runs.size() > 1) {
-      std::vector<at::Tensor> runs;
-      for (const Range& run : tokens.runs) {
-        runs.push_back(at::arange(run.offset, run.offset + run.size, at::kLong));
-      }
-      places = at::cat(runs).to(picks.device(), /*non_blocking=*/true);
-      const at::Tensor order = at::argsort(places);
-      picks = picks.index_select(1, order);
-      if (weights.defined()) weights = weights.index_select(1, order);
-    }
+    const TokenOrder order_of(call.dims.at(op.inputs[0].dims[1]), call.inputs[0]);
+    const at::Tensor picks = order_of.sorted(call.inputs[0]);
+    at::Tensor weights;
+    if (by_weight(op)) weights = order_of.sorted(call.inputs[1]);
     const std::int64_t batch = picks.size(0), seq = picks.size(1), top = picks.size(2);
     // (batch, top, seq): all first choices before all second ones.
     const auto listed = [&](const at::Tensor& of) {
@@ -168,10 +158,9 @@ class Admit final : public OpType {
     };
     at::Tensor order;
     if (weights.defined()) order = listed(weights).argsort(/*stable=*/true, 1, /*descending=*/true);
-    at::Tensor admitted =
+    const at::Tensor admitted =
         first_of_each(listed(picks), order).view({batch, top, seq}).transpose(1, 2).contiguous();
-    if (places.defined()) admitted = admitted.index_select(1, places);
-    set_outputs(call, {admitted});
+    set_outputs(call, {order_of.as_they_lay(admitted)});
   }
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int) const override {
@@ -182,7 +171,7 @@ class Admit final : public OpType {
     cost.executed = static_cast<double>(picks) * std::log2(std::max<std::int64_t>(picks, 2));
     cost.bytes = static_cast<double>(8 * 8 * picks);
     cost.workspace = 8 * picks * (dims.at(choices[2]).size > 1 ? 4 : 3);
-    if (tokens.runs.size() > 1) *cost.workspace += 8 * (picks + tokens.size);
+    if (tokens.runs.size() > 1) *cost.workspace += 8 * (picks + 2 * tokens.size);
     if (by_weight(op)) cost.workspace.reset();
     return cost;
   }
@@ -215,7 +204,7 @@ class InFp32 : public AutogradOp {
   }
 };
 
-// picks, starts -> (batch, starts, scores): how many choices of each document, by the place of its
+// picks, starts -> (batch, document_starts, scores): how many choices of each document, by the place of its
 // first token, fell on each expert.
 class ChoicesOfDocuments final : public OpType {
  public:
@@ -261,7 +250,7 @@ class BalanceStats final : public InFp32 {
 
   std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const override {
     const Dims& logits = op.inputs[0].dims;
-    const Dim places("starts");
+    const Dim places("document_starts");
     graph.set_dim(places, graph.size(logits[1]), true, {}, "seq, as the places of documents");
     const Dims made{logits[0], places, logits[2]};
     const Use of_tokens{starts, {logits[0], logits[1]}};

@@ -5,6 +5,7 @@
 #include "kernel.h"
 #include "meshwright/autograd_op.h"
 #include "meshwright/ops.h"
+#include "token_order.h"
 
 namespace mw {
 namespace {
@@ -38,17 +39,16 @@ class Shift final : public OpType {
   // token so far on gets the last one of the sequence, or of its document.
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& x = call.inputs[0];
-    const at::Tensor places = places_of(call.dims.at(op.inputs[0].dims[1]), x);
-    if (!documents_) {
-      const at::Tensor from = at::clamp_max(places + by_, places.numel() - 1);
-      return set_outputs(call, {x.index_select(1, places.argsort().index_select(0, from))});
+    const TokenOrder order(call.dims.at(op.inputs[0].dims[1]), x);
+    const std::int64_t tokens = x.size(1);
+    at::Tensor from =
+        at::arange(by_, tokens + by_, x.options()).clamp_max_(tokens - 1).expand_as(x);
+    if (documents_) {
+      const at::Tensor starts = order.sorted(call.inputs[1]).contiguous();
+      const at::Tensor ends = at::searchsorted(starts, starts, /*out_int32=*/false, /*right=*/true);
+      from = at::minimum(from, ends - 1);
     }
-    const at::Tensor lies = places.argsort();
-    const at::Tensor starts = call.inputs[1].index_select(1, lies).contiguous();
-    const at::Tensor ends = at::searchsorted(starts, starts, /*out_int32=*/false, /*right=*/true);
-    const at::Tensor own = places.index_select(0, lies).unsqueeze(0) + by_;
-    const at::Tensor from = at::minimum(own, ends - 1).index_select(1, places);
-    set_outputs(call, {x.index_select(1, lies).gather(1, from)});
+    set_outputs(call, {order.as_they_lay(order.sorted(x).gather(1, from))});
   }
   Cost cost(const Op& op, Piece, const LocalDims& dims, int) const override {
     Cost cost;

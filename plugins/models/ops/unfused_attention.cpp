@@ -66,9 +66,6 @@ class UnfusedAttention final : public OpType {
  public:
   explicit UnfusedAttention(const AttentionLimits& limits)
       : limits_(limits),
-        window_(limits.window),
-        cap_(limits.softcap),
-        causal_(limits.causal),
         bias_(limits.bias ? 3 : 0),
         sinks_(limits.sinks ? 3 + (limits.bias ? 1 : 0) : 0) {}
 
@@ -91,7 +88,8 @@ class UnfusedAttention final : public OpType {
   std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const override {
     AttentionLimits limits = limits_;
     limits.documents = true;
-    return attention_in_documents(op, starts, graph, only_of<UnfusedAttention>(limits), !causal_);
+    return attention_in_documents(op, starts, graph, only_of<UnfusedAttention>(limits),
+                                  !limits_.causal);
   }
 
   void forward(const Op& op, OpCall& call) const override {
@@ -105,14 +103,14 @@ class UnfusedAttention final : public OpType {
     }
     at::Tensor hidden, bias;
     if (bias_ > 0) bias = as_keys_lie(op, call.dims, by_scores(op, call.inputs[bias_]));
-    if (causal_) {
+    if (limits_.causal) {
       hidden = unseen(call.dims.at(op.inputs[0].dims[1]), call.dims.at(op.inputs[1].dims[1]),
-                      window_, q);
+                      limits_.window, q);
     }
     for (std::int64_t i = 0; i < shape.batch; ++i) {
       at::Tensor softmax = call.saved[0][i];
       at::Tensor scores = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
-      if (cap_ > 0) capped(scores).mul_(cap_);
+      if (limits_.softcap > 0) capped(scores).mul_(limits_.softcap);
       if (bias_ > 0) scores.add_(of_sample(bias, i));
       const at::Tensor unseen =
           limits_.documents ? of_other_documents(op, call, hidden, i) : hidden;
@@ -156,7 +154,7 @@ class UnfusedAttention final : public OpType {
       if (dbias.defined())
         add_gradient_of_bias(op, call.dims, of_sample(by_scores(op, dbias), i), scores);
       if (!dq.tensor.defined() && !dk.defined()) continue;
-      if (cap_ > 0) {  // the derivative is 1 - tanh(s / cap)^2
+      if (limits_.softcap > 0) {  // the derivative is 1 - tanh(s / cap)^2
         at::Tensor s = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
         scores.mul_(capped(s).square_().neg_().add_(1));
       }
@@ -187,12 +185,12 @@ class UnfusedAttention final : public OpType {
     cost.flops =
         (backward ? 4.0 : 2.0) * static_cast<double>(shape.keys) * static_cast<double>(q + out);
     cost.executed = cost.flops;
-    if (cap_ > 0 && backward)
+    if (limits_.softcap > 0 && backward)
       cost.executed += 2.0 * static_cast<double>(shape.keys) * static_cast<double>(q);
     // Passes over scores: forward writes the product, masks it in place, reads it for the softmax,
     // writes and reads that; backward writes and reads each of two, and reads the softmax twice.
     // A soft cap is two more passes, and in backward another product and six.
-    const double passes = (backward ? 7 : 6) + (cap_ > 0 ? backward ? 6 : 2 : 0);
+    const double passes = (backward ? 7 : 6) + (limits_.softcap > 0 ? backward ? 6 : 2 : 0);
     cost.bytes =
         static_cast<double>(element) * (passes * static_cast<double>(shape.batch * shape.scores()) +
                                         (backward ? 2.0 : 1.0) * static_cast<double>(q + out)) +
@@ -222,14 +220,15 @@ class UnfusedAttention final : public OpType {
     const std::int64_t copied = copies(shape.map) ? keys.k + keys.v : 0;
     // Bytes of masks: of all samples, and of one.
     const std::int64_t mask = shape.queries * shape.keys;
-    const std::int64_t seen = (causal_ ? mask : 0) + (limits_.documents ? mask : 0);
+    const std::int64_t seen = (limits_.causal ? mask : 0) + (limits_.documents ? mask : 0);
     const std::int64_t scores = shape.scores() * element;
     const std::int64_t made = shape.heads * shape.queries * shape.value_dim * element;
     // While the mask is made, the tokens' places (8 bytes each) exist, and with a window another
     // mask.
-    const std::int64_t places =
-        !causal_ ? 0
-                 : 8 * (shape.queries + shape.keys) + (window_ > 0 ? mask + 8 * shape.queries : 0);
+    const std::int64_t places = !limits_.causal
+                                    ? 0
+                                    : 8 * (shape.queries + shape.keys) +
+                                          (limits_.window > 0 ? mask + 8 * shape.queries : 0);
     return copied + seen + std::max({places, scores, made});
   }
 
@@ -250,14 +249,14 @@ class UnfusedAttention final : public OpType {
   // (queries, keys): what sample i's queries do not see; `hidden`: what queries of no sample see.
   at::Tensor of_other_documents(const Op& op, const OpCall& call, const at::Tensor& hidden,
                                 std::int64_t i) const {
-    const std::size_t first = call.inputs.size() - (causal_ ? 1 : 2);
+    const std::size_t first = call.inputs.size() - (limits_.causal ? 1 : 2);
     const at::Tensor start = call.inputs[first][i].unsqueeze(1);
-    if (!causal_) return start.ne(call.inputs[first + 1][i].unsqueeze(0));
+    if (!limits_.causal) return start.ne(call.inputs[first + 1][i].unsqueeze(0));
     const at::Tensor key = places_of(call.dims.at(op.inputs[1].dims[1]), start);
     return key.unsqueeze(0).lt(start).logical_or_(hidden);
   }
 
-  at::Tensor& capped(at::Tensor& scores) const { return scores.div_(cap_).tanh_(); }
+  at::Tensor& capped(at::Tensor& scores) const { return scores.div_(limits_.softcap).tanh_(); }
 
   static at::TensorOptions wide_options(const at::Tensor& like) {
     return like.options().dtype(wide(like));
@@ -317,9 +316,6 @@ class UnfusedAttention final : public OpType {
   }
 
   const AttentionLimits limits_;
-  const std::int64_t window_;
-  const double cap_;
-  const bool causal_;
   const std::size_t bias_, sinks_;  // which inputs they are; 0: there is none
 };
 

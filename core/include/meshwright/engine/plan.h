@@ -63,8 +63,9 @@ struct PlanRequest {
   bool smaller_batches = false;     // whether a rank's batch may be smaller than `microbatch`
   std::vector<std::int64_t> sizes;  // sequences of each microbatch; empty: `microbatch` decides
   bool masked_labels = false;       // whether the data have labels that count nothing
-  // The source whose rows hold several documents; null: rows are one document each.
-  std::shared_ptr<const TokenSource> documents;
+  bool documents = false;           // whether rows of the data hold several documents
+  // The data by whose documents steps are priced; null: as if rows were one document each.
+  std::shared_ptr<const TokenSource> priced_data;
   Precision precision = Precision::fp32;
   int threads = 0;  // threads of one rank's kernels; 0: the cores divided by the ranks
   RecomputePolicy recompute;

@@ -83,7 +83,7 @@ struct DataCut {
 
 class RankView;
 
-// What documents leave of the work of ops in one step. Not thread-safe.
+// What documents leave of the work of ops in one step.
 class DocumentWork {
  public:
   virtual ~DocumentWork() = default;
