@@ -42,8 +42,8 @@ class StepWork final : public DocumentWork {
   double mean() const;               // work over that of rows of one document each
   double imbalance_of_ranks() const;
   double imbalance_of_microbatches() const;
-  // The rank of the view's stage that has the rows of `group`, and the most work of those that share
-  // its sequences. `imbalance` becomes its work over their mean, if that is more.
+  // The rank of the view's stage that has the rows of `group`, and the most work of those that
+  // share its sequences. `imbalance` becomes its work over their mean, if that is more.
   Coordinates slowest_of(const RankView& rank, int group, double& imbalance) const;
 
  private:

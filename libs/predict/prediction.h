@@ -160,8 +160,8 @@ struct Prediction {
   std::optional<RecomputeGain> slices = {};
   std::optional<RecomputeByStage> recompute_by_stage = {};
   std::vector<std::string> pitfalls = {};  // one line for each pitfall, where they were looked for
-  // Where rows of the data hold documents: times of a step are those of a drawn step that is nearest
-  // to the mean of all drawn ones.
+  // Where rows of the data hold documents: times of a step are those of the drawn step that is
+  // nearest to the mean of all drawn ones.
   std::optional<DocumentForecast> documents = {};
   // Seconds of one held-out evaluation, where the run has some.
   std::optional<double> held_out_seconds = {};

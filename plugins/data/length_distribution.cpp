@@ -20,7 +20,7 @@ namespace {
   throw Error(Stage::options, "data.documents", key, message, hint);
 }
 
-// The two numbers of `given`, a list of them or a table with these names; else numbers that are none.
+// The two numbers of `given`, a list of them or a table with these names; else NaN.
 std::pair<double, double> pair_of(const Json& given, const char* first, const char* second) {
   const bool list = given.is_array() && given.size() == 2;
   const bool table =

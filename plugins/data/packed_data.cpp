@@ -66,8 +66,8 @@ std::vector<std::vector<std::size_t>> longest_first(const std::vector<std::int64
     room[row] = std::max<std::int64_t>(room[row] - lengths[document], 0);
     work[row] += pairs_of(lengths[document]);
   }
-  // Where ranks share a row in mirrored parts (zigzag), a long document at its end gives them nearly
-  // equal work, and one at its beginning does not.
+  // Where ranks share a row in mirrored parts (zigzag), a long document at its end gives them
+  // nearly equal work, and one at its beginning does not.
   for (std::vector<std::size_t>& row : lie) std::reverse(row.begin(), row.end());
   return lie;
 }

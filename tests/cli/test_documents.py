@@ -1,5 +1,6 @@
-"""Rows of several documents, none of which sees another: each mix equals one rank, each row equals its documents one by one, and
-transformers with a dense mask; policies that pack them; what cannot be right."""
+"""Rows of several documents, none of which sees another: each mix equals one rank, each row equals
+its documents one by one, and transformers with a dense mask; policies that pack them; what cannot
+be right."""
 
 import json
 import unittest
@@ -169,7 +170,7 @@ class Documents(ProgramCase):
                 for row, ids in zip(tokens, labels):
                     ends = [begin - 1 for begin in begins(row)[1:]] + ([15] if (row[15] + 1) % 16 % 5 == 0 else [])
                     for t in range(16):
-                        # A document of 5 tokens ends where its place in the sample divides; the last of a sample is cut at its end.
+                        # The last document of a sample is cut at its end.
                         ended = row[t] % 16 % 5 == 4
                         self.assertEqual(ids[t], -1 if ended else row[t] + 1, (row, ids, ends))
         self.assertTrue((self.packed('lengths = 5, into = "sequential"')[0] == np.arange(128).reshape(8, 16)).all())

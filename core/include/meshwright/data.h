@@ -64,9 +64,9 @@ class TokenSource {
       sample(first + row, sequence, input + row * sequence, label + row * sequence);
   }
 
-  // In which order the samples of a step, from `first` on, are its rows. `groups`: how many adjacent
-  // rows each microbatch has on each rank that the data are divided over. The result has the number
-  // of each sample of the step once, counted from `first`; empty: they keep their order.
+  // In which order the samples of a step, from `first` on, are its rows. `groups`: how many
+  // adjacent rows each microbatch has on each rank over which the batch is split. The result has
+  // the number of each sample of the step once, counted from `first`; empty: they keep their order.
   virtual std::vector<std::int64_t> order_of_rows(std::int64_t /*first*/,
                                                   const std::vector<std::int64_t>& /*groups*/,
                                                   std::int64_t /*sequence*/) const {

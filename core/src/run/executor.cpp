@@ -385,12 +385,12 @@ std::int64_t Executor::labels_of_step() const {
 namespace {
 
 // Writes, for each token of a sample, the place at which its document begins.
-void write_starts(const TokenSource& data, std::int64_t number, const at::Tensor& row) {
-  const std::vector<std::int64_t> begins = data.documents(number, row.size(0));
-  for (std::size_t d = 0; d < begins.size(); ++d) {
-    const std::int64_t end = d + 1 < begins.size() ? begins[d + 1] : row.size(0);
-    row.narrow(0, begins[d], end - begins[d]).fill_(begins[d]);
-  }
+void write_starts(const TokenSource& data, std::int64_t number, std::int64_t sequence,
+                  std::int64_t* starts) {
+  std::vector<std::int64_t> begins = data.documents(number, sequence);
+  begins.push_back(sequence);
+  for (std::size_t d = 0; d + 1 < begins.size(); ++d)
+    std::fill(starts + begins[d], starts + begins[d + 1], begins[d]);
 }
 
 }  // namespace
@@ -409,14 +409,13 @@ void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::
   }
   const std::int64_t groups =
       std::count_if(labels.begin(), labels.end(), [](std::int64_t count) { return count > 0; });
-  std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size());
-  const at::Tensor starts_of_row = at::zeros({sequence}, at::kLong);
-  const auto* starts = starts_of_row.const_data_ptr<std::int64_t>();
+  std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size()),
+      starts(inputs.size());
   auto* to = rows.data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows.size(0); ++row) {
     const std::int64_t number = numbers[static_cast<std::size_t>(row)];
     setup_.data->sample(number, sequence, inputs.data(), ids.data());
-    if (divisor.shift > 0) write_starts(*setup_.data, number, starts_of_row);
+    if (divisor.shift > 0) write_starts(*setup_.data, number, sequence, starts.data());
     const std::int64_t of_label =
         groups * labels[static_cast<std::size_t>((number - begin) / group)];
     for (std::int64_t t = 0; t < sequence; ++t) {
@@ -468,7 +467,8 @@ at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
   const std::vector<std::int64_t> numbers = samples_of(m, cut.rows);
   if (one.what == DataValue::starts) {
     for (std::int64_t row = 0; row < cut.rows.size; ++row)
-      write_starts(*setup_.data, numbers[static_cast<std::size_t>(row)], read[row]);
+      write_starts(*setup_.data, numbers[static_cast<std::size_t>(row)], read.size(1),
+                   read.data_ptr<std::int64_t>() + row * read.size(1));
   } else if (one.what == DataValue::loss_divisors) {
     read_divisors(*LossDivisor::of(slot.name), numbers, read);
   } else {

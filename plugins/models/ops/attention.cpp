@@ -275,7 +275,8 @@ class Attention final : public OpType {
     }
   }
 
-  // Adds gradients to `sum`; writes them there if `alone`: the blocks have no query or key in common.
+  // Adds gradients to `sum`; on a CPU, writes them there if `alone`: the blocks have no query or
+  // key in common.
   static void add_gradients(const std::vector<Block>& blocks, const at::Tensor& dout,
                             const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const Attended& whole, const AttendGradients& sum, bool alone) {

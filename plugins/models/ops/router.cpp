@@ -204,8 +204,8 @@ class InFp32 : public AutogradOp {
   }
 };
 
-// picks, starts -> (batch, document_starts, scores): how many choices of each document, by the place of its
-// first token, fell on each expert.
+// picks, starts -> (batch, document_starts, scores): how many choices of each document, by the
+// place of its first token, fell on each expert.
 class ChoicesOfDocuments final : public OpType {
  public:
   std::string kind() const override { return "choices_of_documents"; }
