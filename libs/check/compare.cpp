@@ -249,10 +249,10 @@ CompareOutcome compare(const RunSetup& a, const RunSetup& b, std::int64_t steps,
                        const std::atomic<bool>* stop) try {
   for (const RunSetup* each : {&a, &b})  // a plan of one rank runs in the first process
     check_thread_ranks(*each->plan, each->plan->ranks() == 1 ? nullptr : each->processes);
-  RunSetup as_a = b;
+  RunSetup b_in_rows_of_a = b;
   if (a.plan->request.batch == b.plan->request.batch)
-    as_a.row_groups = a.plan->programs.front().groups_of_rows();
-  return Comparison(a, as_a, steps, stop).run();
+    b_in_rows_of_a.row_groups = a.plan->programs.front().groups_of_rows();
+  return Comparison(a, b_in_rows_of_a, steps, stop).run();
 } catch (const Stopped& stopped) {
   if (a.processes != nullptr && dynamic_cast<const StoppedAll*>(&stopped) == nullptr)
     throw;  // the other processes do not know of it

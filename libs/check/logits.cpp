@@ -3,7 +3,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <vector>
@@ -78,17 +77,8 @@ std::map<std::string, at::Tensor> inputs_of(const Model& model, const TokenSourc
   const auto* declares = dynamic_cast<const ModelInputs*>(&model);
   const auto* source = dynamic_cast<const InputSource*>(&data);
   if (declares == nullptr || source == nullptr) return all;
-  for (const DataInput& input : declares->inputs(sequence)) {
-    std::vector<std::int64_t> shape = input.shape;
-    shape.insert(shape.begin(), static_cast<std::int64_t>(numbers.size()));
-    const at::Tensor rows = at::empty(shape, input.below > 0 ? at::kLong : at::kFloat);
-    for (std::size_t row = 0; row < numbers.size(); ++row) {
-      const at::Tensor into = rows.select(0, static_cast<std::int64_t>(row));
-      input.below > 0 ? source->indices(input, numbers[row], into.data_ptr<std::int64_t>())
-                      : source->reals(input, numbers[row], into.data_ptr<float>());
-    }
-    all.emplace(input.name, rows);
-  }
+  for (const DataInput& input : declares->inputs(sequence))
+    all.emplace(input.name, input_rows(*source, input, numbers));
   return all;
 }
 
@@ -118,16 +108,9 @@ Logits logits_of(const RunSetup& experiment) {
     result.loss = loss;
     result.tokens = at::empty({request.batch, request.sequence}, at::kLong);
     result.labels = at::empty_like(result.tokens);
-    std::vector<std::int64_t> numbers = experiment.data->order_of_rows(
+    const std::vector<std::int64_t> numbers = experiment.data->samples_of_step(
         0, executor.evaluator()->program().groups_of_rows(), request.sequence);
-    if (numbers.empty()) {
-      numbers.resize(static_cast<std::size_t>(request.batch));
-      std::iota(numbers.begin(), numbers.end(), 0);
-    }
-    for (std::int64_t row = 0; row < request.batch; ++row)
-      experiment.data->sample_rows(numbers[static_cast<std::size_t>(row)],
-                                   result.tokens.narrow(0, row, 1),
-                                   result.labels.narrow(0, row, 1));
+    experiment.data->sample_rows(numbers, result.tokens, result.labels);
     result.labels.clamp_min_(-1);  // -1: counts nothing
     result.inputs = inputs_of(*request.model, *experiment.data, numbers, request.sequence);
     std::vector<std::int64_t> shape;

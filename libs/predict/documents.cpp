@@ -15,7 +15,8 @@ namespace mw {
 namespace {
 
 constexpr std::int64_t most_steps = 32, fewest_steps = 4;
-constexpr std::int64_t most_tokens = std::int64_t{1} << 25;  // of all steps that are drawn
+constexpr std::int64_t most_tokens = std::int64_t{1}
+                                     << 25;  // all drawn steps together have no more
 // Shares that differ by a smaller part of themselves are priced as one.
 constexpr double priced_as_one = 0.02;
 
@@ -73,14 +74,14 @@ int attention_of_documents(const Graph& graph) {
 
 StepWork::StepWork(const Plan& plan, std::int64_t step, int op)
     : program_(plan.programs.front()), stages_(static_cast<int>(plan.programs.size())), op_(op) {
-  static DrawnDocuments& drawn = *new DrawnDocuments;
+  static DrawnDocuments& drawn =
+      *new DrawnDocuments;  // never destroyed: it refers to plugins' data
   const auto& data = plan.request.priced_data;
   const std::int64_t sequence = plan.request.sequence, batch = plan.request.batch;
   const std::vector<std::int64_t> sizes = program_.groups_of_rows();
   const auto samples = drawn.of(data, step * batch, batch, sequence);
-  const std::vector<std::int64_t> order = data->order_of_rows(step * batch, sizes, sequence);
-  for (std::size_t row = 0; row < samples->size(); ++row)
-    rows_.push_back((*samples)[order.empty() ? row : static_cast<std::size_t>(order[row])]);
+  for (const std::int64_t number : data->samples_of_step(step * batch, sizes, sequence))
+    rows_.push_back((*samples)[static_cast<std::size_t>(number - step * batch)]);
   const Op& what = plan.graph->ops()[static_cast<std::size_t>(op)];
   const LocalDims dims = whole_dims(*plan.graph, what);
   auto row = rows_.begin();
@@ -161,7 +162,7 @@ std::vector<StepWork> draw_steps(const Plan& plan, int op) {
 Coordinates StepWork::slowest_of(const RankView& rank, int group, double& imbalance) const {
   const Program& program = rank.program();
   const Mesh& mesh = program.mesh;
-  std::vector<int> atoms;  // that cut the rows, or the tokens of attention
+  std::vector<int> atoms;  // mesh atoms that cut the batch, or the queries of attention
   const Op& op = program.graph->ops()[static_cast<std::size_t>(op_)];
   const Dims& queries = op.inputs[0].dims;
   const Layout& cut = program.cut[static_cast<std::size_t>(op_)];

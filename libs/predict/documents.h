@@ -17,9 +17,9 @@ struct DocumentForecast {
   std::int64_t steps = 0;    // steps that were drawn
   double mean = 0, p95 = 0;  // seconds of a step; `p95` is exceeded by 5 % of the steps
   double work = 0;           // work over that of rows of one document each
-  // The most work over the mean: of ranks over which the data are divided, and of the microbatches
-  // of the slowest of these, averaged over the steps; and of ranks that share a sequence, the worst
-  // of the steps that are priced.
+  // Imbalances, each the most work over the mean. `ranks` compares ranks that have different rows,
+  // and `microbatches` the microbatches of the slowest of these ranks; both are means over the
+  // steps. `context` compares ranks that share sequences, in the worst of the priced steps.
   double ranks = 1, microbatches = 1, context = 1;
   Json to_json() const;
 };
@@ -55,8 +55,9 @@ class StepWork final : public DocumentWork {
 
   const Program& program_;
   const int stages_, op_;
-  OpType::DocumentsOfRows rows_;  // of the step
-  std::vector<double> groups_;    // by microbatch, then by group: share of the work of whole rows
+  OpType::DocumentsOfRows rows_;  // the documents of each row of the step
+  // The share of the work of whole rows that each group has, listed by microbatch, then by group.
+  std::vector<double> groups_;
 };
 
 // The first steps of the data; fewer where they have many tokens.

@@ -201,9 +201,10 @@ Json memory_json(const StageForecast& stage) {
   return json;
 }
 
-// Times of the drawn step that is nearest to the mean of all drawn ones; `ranks` become the ranks
-// that decide it. Other steps lie on the line through the times of the shortest and the longest.
-// `shared`: ranks take turns on cores, so that a step takes what all of their work takes.
+// Prices the drawn step whose load is nearest to the mean, and sets `ranks` to the ranks that
+// decide its time. Every other step is taken to lie on the line through the times of the steps with
+// the least and the most load. `shared`: ranks take turns on cores, so that a step takes what all
+// of their work takes.
 PipelineTime price_documents(const Plan& plan, int op, const Machine& machine, int threads,
                              bool shared, std::vector<RankView>& ranks, Prediction& p) {
   const std::vector<StepWork> drawn = draw_steps(plan, op);

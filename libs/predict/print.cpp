@@ -280,9 +280,8 @@ std::string documents(const Prediction& p) {
       fullest +=
           fmt::format("{}the fullest {} {:.2f}", fullest.empty() ? "; " : ", ", what, imbalance);
   return fmt::format(
-      "  documents  attention has {:.0f} % of the work of whole rows{}{}; steps take {} on "
-      "average, "
-      "95 % of them up to {} ({} drawn)\n",
+      "  documents  attention has {:.0f} % of the work of whole rows{}{}; "
+      "steps take {} on average, 95 % of them up to {} ({} drawn)\n",
       100 * d.work, fullest, fullest.empty() ? "" : " of the mean", duration_text(d.mean),
       duration_text(d.p95), d.steps);
 }

@@ -40,10 +40,12 @@ LengthDistribution::LengthDistribution(const Json& given, const char* key, const
     const NumberTable table(values.find_file(given.get<std::string>()), {"length", "count"}, 1,
                             "data.documents", key);
     kind_ = Kind::table;
+    digest_ = table.digest;
     lengths_ = table.columns[0];
     for (const std::int64_t count : table.columns[1]) {
       const std::int64_t before = counts_so_far_.empty() ? 0 : counts_so_far_.back();
-      constexpr std::int64_t most = std::int64_t{1} << 53;  // what a double has exactly
+      constexpr std::int64_t most = std::int64_t{1}
+                                    << 53;  // a double holds every whole number so far
       if (count > most - before)
         refuse(key, given.get<std::string>() + ": the counts sum to more than 2^53",
                "give counts in a larger unit");

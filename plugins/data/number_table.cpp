@@ -62,6 +62,7 @@ NumberTable::NumberTable(const std::filesystem::path& path, const std::vector<st
     for (std::size_t c = 0; c < row.size(); ++c) columns[c].push_back(row[c]);
     lines.push_back(number);
   }
+  digest = fmt::format("{:016x}", file.digest(most_digested));
   file.check();
   if (lines.empty()) refuse(number, "there is no line of numbers");
 }

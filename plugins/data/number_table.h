@@ -8,11 +8,12 @@
 
 namespace mw {
 
-// Its first line has the columns' names with commas between, each further line a number of each
-// column.
+// A table in a file. The first line has the columns' names with commas between; each further line
+// has a number of each column.
 struct NumberTable {
   std::vector<std::vector<std::int64_t>> columns;
   std::vector<std::int64_t> lines;  // the line of the file, from 1, that each row stands in
+  std::string digest;               // a digest of the file, in hexadecimal
 
   // Throws Error (options) with `code`, the key `key`, the file and the line for what is no such
   // table, for a number below `least`, and where there is no row.

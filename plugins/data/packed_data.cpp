@@ -12,7 +12,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "common/mapped_file.h"
 #include "length_distribution.h"
 #include "meshwright/choice.h"
 #include "meshwright/data.h"
@@ -52,7 +51,7 @@ std::vector<std::vector<std::size_t>> longest_first(const std::vector<std::int64
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return lengths[a] > lengths[b]; });
   const auto count = static_cast<std::size_t>(rows);
-  std::vector<std::vector<std::size_t>> lie(count);
+  std::vector<std::vector<std::size_t>> documents_of_row(count);
   std::vector<std::int64_t> room(count, tokens);
   std::vector<double> work(count, 0);
   for (const std::size_t document : order) {
@@ -62,14 +61,14 @@ std::vector<std::vector<std::size_t>> longest_first(const std::vector<std::int64
     }
     const std::size_t row =
         best.value_or(std::max_element(room.begin(), room.end()) - room.begin());
-    lie[row].push_back(document);
+    documents_of_row[row].push_back(document);
     room[row] = std::max<std::int64_t>(room[row] - lengths[document], 0);
     work[row] += pairs_of(lengths[document]);
   }
   // Where ranks share a row in mirrored parts (zigzag), a long document at its end gives them
   // nearly equal work, and one at its beginning does not.
-  for (std::vector<std::size_t>& row : lie) std::reverse(row.begin(), row.end());
-  return lie;
+  for (std::vector<std::size_t>& row : documents_of_row) std::reverse(row.begin(), row.end());
+  return documents_of_row;
 }
 
 // Each document lies in the first row that has room for it.
@@ -99,7 +98,9 @@ class PackedSource final : public TokenSource {
   std::int64_t tokens() const override { return inner_->tokens(); }
   bool masks_labels() const override { return true; }
   bool has_documents() const override { return true; }
-  std::string content() const override { return inner_->content() + table_; }
+  std::string content() const override {
+    return inner_->content() + (lengths_ ? lengths_->digest() : "");
+  }
   std::vector<SourceFile> files() const override { return inner_->files(); }
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
@@ -136,7 +137,6 @@ class PackedSource final : public TokenSource {
   std::int64_t window_;
   bool balance_ranks_;
   std::uint64_t seed_;
-  std::string table_;       // a digest of the table of lengths
   std::size_t most_known_;  // windows that are kept: those of a step, and one that it shares
   mutable std::mutex mutex_;
   mutable std::deque<Window> known_;
@@ -203,10 +203,6 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
 
   const Json& lengths = values.at("lengths");
   if (lengths != "own") lengths_.emplace(lengths, "lengths", values);
-  if (lengths_ && lengths.is_string()) {
-    const MappedFile file(values.find_file(lengths.get<std::string>()));
-    table_ = fmt::format("{:016x}", file.digest(most_digested));
-  }
   const Json& into = values.at("into");
   if (values.is_function("into")) {
     policy_ = of_script(values);
@@ -265,7 +261,7 @@ PackedSource::Window& PackedSource::window_of(std::int64_t k, std::int64_t seque
 std::vector<Row> PackedSource::lay_rows(const Row& documents, std::int64_t sequence) const {
   std::vector<std::int64_t> lengths;
   for (const Piece& document : documents) lengths.push_back(document.size);
-  const auto lie = policy_(lengths, window_, sequence);
+  const auto documents_of_row = policy_(lengths, window_, sequence);
   std::vector<Row> rows(static_cast<std::size_t>(window_));
   std::vector<std::int64_t> room(rows.size(), sequence);
   const auto put = [&](std::size_t row, Piece& piece) {
@@ -277,8 +273,8 @@ std::vector<Row> PackedSource::lay_rows(const Row& documents, std::int64_t seque
     piece.size -= size;
   };
   Row rest;
-  for (std::size_t row = 0; row < lie.size(); ++row) {
-    for (const std::size_t document : lie[row]) {
+  for (std::size_t row = 0; row < documents_of_row.size(); ++row) {
+    for (const std::size_t document : documents_of_row[row]) {
       Piece piece = documents[document];
       put(row, piece);
       if (piece.size > 0) rest.push_back(piece);
@@ -403,28 +399,30 @@ std::vector<std::vector<std::size_t>> PackedSource::checked(
     refuse(fmt::format("the function returned {} for {} rows",
                        returned.is_array() ? plural(returned.size(), "list") : describe(returned),
                        rows));
-  std::vector<std::vector<std::size_t>> lie;
+  std::vector<std::vector<std::size_t>> documents_of_row;
   std::vector<std::size_t> row_of(lengths.size(), 0);
   for (const Json& row : returned) {
-    lie.emplace_back();
+    documents_of_row.emplace_back();
     if (!row.is_array() && !row.empty())
-      refuse(fmt::format("row {} is {}, and no list of documents", lie.size(), describe(row)));
+      refuse(fmt::format("row {} is {}, and no list of documents", documents_of_row.size(),
+                         describe(row)));
     for (const Json& one : row) {
       const auto number = whole_number(one);
       if (!number || *number < 1 || *number > static_cast<std::int64_t>(lengths.size()))
-        refuse(fmt::format("row {} has the document {}", lie.size(), lua_text(one)));
+        refuse(fmt::format("row {} has the document {}", documents_of_row.size(), lua_text(one)));
       const auto document = static_cast<std::size_t>(*number) - 1;
       if (row_of[document] > 0)
         refuse(fmt::format("document {} ({}) is in row {} and again in row {}", *number,
-                           plural(lengths[document], "token"), row_of[document], lie.size()));
-      row_of[document] = lie.size();
-      lie.back().push_back(document);
+                           plural(lengths[document], "token"), row_of[document],
+                           documents_of_row.size()));
+      row_of[document] = documents_of_row.size();
+      documents_of_row.back().push_back(document);
     }
   }
   const auto lost = std::find(row_of.begin(), row_of.end(), 0) - row_of.begin();
   if (lost < static_cast<std::int64_t>(lengths.size()))
     refuse(fmt::format("document {} ({}) is in no row", lost + 1, plural(lengths[lost], "token")));
-  return lie;
+  return documents_of_row;
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class TokenFile {
   // Megatron's index file; empty: none
   const std::filesystem::path& index() const { return index_; }
   // The lengths of the documents that Megatron's index has. Adds a problem of the key `documents`
-  // for a document of no token.
+  // if the index has a document without a token, or its documents do not have all sequences.
   std::vector<std::int64_t> documents(Problems& problems) const;
   // Token i; negative if the file's number is.
   std::int64_t at(std::int64_t i) const;
@@ -92,6 +92,8 @@ constexpr std::int64_t llm_c_header = 256 * 4;
 constexpr std::int32_t llm_c_gpt2 = 20240520, llm_c_llama3 = 20240801;
 constexpr std::array<char, 9> megatron_magic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr std::int64_t megatron_header = 9 + 8 + 1 + 8 + 8;
+// The bytes of the header at which the numbers of sequences and of documents stand.
+constexpr std::int64_t megatron_sequences = 18, megatron_documents = 26;
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& why, std::string hint = "") {
   throw Error(Stage::options, "data.header", "path", fmt::format("{}: {}", file.string(), why),
@@ -199,8 +201,8 @@ void TokenFile::read_megatron(const fs::path& index) {
   const auto version = number_at<std::uint64_t>(head, 9);
   if (version != 1) refuse(index, fmt::format("its version is {}, not 1", version));
   type_ = megatron_type(number_at<std::uint8_t>(head, 17), index);
-  const auto sequences = number_at<std::uint64_t>(head, 18),
-             documents = number_at<std::uint64_t>(head, 26);
+  const auto sequences = number_at<std::uint64_t>(head, megatron_sequences),
+             documents = number_at<std::uint64_t>(head, megatron_documents);
   const auto rest = static_cast<std::uint64_t>(head.size() - megatron_header);
   if (sequences > rest / 12 || documents > rest / 8 || sequences * 12 + documents * 8 != rest) {
     refuse(index, fmt::format("its header says {} sequences and {} documents, and {} bytes follow "
@@ -232,8 +234,8 @@ void TokenFile::read_megatron(const fs::path& index) {
 
 std::vector<std::int64_t> TokenFile::documents(Problems& problems) const {
   const MappedFile head(index_);
-  const auto sequences = number_at<std::int64_t>(head, 18),
-             count = number_at<std::int64_t>(head, 26);
+  const auto sequences = number_at<std::int64_t>(head, megatron_sequences),
+             count = number_at<std::int64_t>(head, megatron_documents);
   const auto refuse = [&](const std::string& why) {
     problems.add(Stage::options, "data.documents", "documents",
                  fmt::format("{}: {}", index_.string(), why),
@@ -734,7 +736,7 @@ void ShardSource::read_documents(const Values& values, const DataContext& contex
   begins_.erase(std::unique(begins_.begin(), begins_.end()), begins_.end());
 }
 
-// Reads what the option `documents` says beside the files' own edges.
+// Reads the option `documents`: an id, or the lengths of documents in a table.
 void ShardSource::read_table(const Values& values, const DataContext& context, Problems& problems) {
   const Json& given = values.at("documents");
   const auto refuse = [&](const std::string& message, const std::string& hint) {
@@ -770,7 +772,7 @@ void ShardSource::read_table(const Values& values, const DataContext& context, P
     const std::size_t before = problems.list().size();
     const NumberTable table(files.front(), {"length"}, 1, "data.documents", "documents");
     add_documents(table.columns[0], files.front().string(), values, problems);
-    table_ = fmt::format("{:016x}", MappedFile(files.front()).digest(most_digested));
+    table_ = table.digest;
     const std::int64_t sum = begins_.empty() ? 0 : begins_.back();
     if (problems.list().size() == before && sum != starts_.back())
       refuse(fmt::format("{}: the lengths sum to {}, and the data have {}", files.front().string(),
@@ -781,7 +783,8 @@ void ShardSource::read_table(const Values& values, const DataContext& context, P
   }
 }
 
-// Keeps where documents begin, from the last place that is known on.
+// Appends to `begins_` the places at which documents of these lengths begin, one after the other.
+// `from`: the file that has the lengths, for messages.
 void ShardSource::add_documents(const std::vector<std::int64_t>& lengths, const std::string& from,
                                 const Values& values, Problems& problems) {
   std::int64_t at = begins_.empty() ? 0 : begins_.back();

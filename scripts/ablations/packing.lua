@@ -9,11 +9,11 @@
 -- work), and rows are dealt to ranks and microbatches so that these have equal work.
 --
 -- lengths.csv are the lengths of a public collection: the 4,847 files of git's own repository
--- (commit 1a3e64c6c4a6), a token taken as 4 bytes, in 50 classes. Of all tokens, 60 % are in files
--- of more than 8,192.
+-- (commit 1a3e64c6c4a6), a token taken as 4 bytes, in 50 classes. Files of more than 8,192 tokens
+-- have 60 % of all tokens.
 --
--- What is run here are rows of 1,024 tokens on two ranks, with lengths that are a thirty-second;
--- rows of 8 k to 128 k are predicted for 64 H100.
+-- The script runs rows of 1,024 tokens on two ranks, whose documents have a median of 22 tokens and
+-- a few very long ones. It predicts rows of 8 k to 128 k for 64 H100.
 local mw = require "meshwright"
 local dp, tp, pp, zero, sp = mw.plugins("dp", "tp", "pp", "zero", "sp")
 
@@ -28,7 +28,7 @@ local function packed(policy, of)
   return mw.pack { mw.synthetic {}, lengths = of, into = policy.into, balance_ranks = policy.balance_ranks }
 end
 
-local short = {}                                  -- the same lengths, smaller
+local short = {}                                  -- each policy, for documents that fit rows of 1,024
 for _, policy in ipairs(policies) do
   short[#short + 1] = { name = policy.name, data = packed(policy, mw.lognormal { median = 22, sigma = 1.8 }) }
 end

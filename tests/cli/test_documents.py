@@ -226,7 +226,7 @@ class Documents(ProgramCase):
 
     def test_documents_of_megatrons_indices(self):
         """Two files, documents of several sequences; and those that an id ends, or a table has, are the same."""
-        lengths = [[[4, 3], [9], [2, 2, 7]], [[5], [16, 4], [3]]]  # of sequences, by document and file
+        lengths = [[[4, 3], [9], [2, 2, 7]], [[5], [16, 4], [3]]]  # each file's documents, as lengths of sequences
         tokens, firsts = [], []
         for name, documents in zip("ab", lengths):
             own, sequences, at = [], [n for document in documents for n in document], [0]
@@ -250,7 +250,7 @@ class Documents(ProgramCase):
         self.assertEqual(len({run["hash"] for run in runs}), 3)
         self.only("logits", self.write(SCRIPT + text % '"idx"'), "-o", "rows.safetensors")
         labels = safetensors.numpy.load_file(self.folder / "rows.safetensors")["labels"]
-        ends = [first - 1 for first in firsts if first > 0]  # of documents, among the tokens
+        ends = [first - 1 for first in firsts if first > 0]  # the last token of each document
         self.assertEqual([t for t in range(27) if labels[0][t] < 0], [end for end in ends if end < 27])
         (self.folder / "lengths.csv").write_text("length\n" + "\n".join(map(str, sizes[::-1])))
         again = self.only("run", self.write(SCRIPT + text % '"lengths.csv"'))

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/inputs.h"
 #include "meshwright/registration.h"
 
 namespace mw {
@@ -52,17 +53,12 @@ class TokenSource {
   virtual void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                       std::int64_t* labels) const = 0;
 
-  // Reads samples [first, first + inputs.size(0)), one per row. `inputs` and `labels`: int64,
-  // contiguous, on the CPU, (rows, sequence).
-  void sample_rows(std::int64_t first, const at::Tensor& inputs, const at::Tensor& labels) const {
-    TORCH_INTERNAL_ASSERT(inputs.dim() == 2 && inputs.sizes() == labels.sizes() &&
-                          inputs.is_contiguous() && labels.is_contiguous());
-    const std::int64_t rows = inputs.size(0), sequence = inputs.size(1);
-    auto* input = inputs.data_ptr<std::int64_t>();
-    auto* label = labels.data_ptr<std::int64_t>();
-    for (std::int64_t row = 0; row < rows; ++row)
-      sample(first + row, sequence, input + row * sequence, label + row * sequence);
-  }
+  // Reads the samples of these numbers, one per row. `inputs` and `labels`: int64, contiguous, on
+  // the CPU, (rows, sequence).
+  void sample_rows(const std::vector<std::int64_t>& numbers, const at::Tensor& inputs,
+                   const at::Tensor& labels) const;
+  // Reads samples [first, first + inputs.size(0)).
+  void sample_rows(std::int64_t first, const at::Tensor& inputs, const at::Tensor& labels) const;
 
   // In which order the samples of a step, from `first` on, are its rows. `groups`: how many
   // adjacent rows each microbatch has on each rank over which the batch is split. The result has
@@ -72,6 +68,11 @@ class TokenSource {
                                                   std::int64_t /*sequence*/) const {
     return {};
   }
+
+  // The numbers of the samples that are the rows of a step, in the order of order_of_rows().
+  std::vector<std::int64_t> samples_of_step(std::int64_t first,
+                                            const std::vector<std::int64_t>& groups,
+                                            std::int64_t sequence) const;
 
   // How many labels count of each of the samples [first, first + samples). Reads these samples, and
   // remembers the answers of the last few calls.
@@ -84,14 +85,18 @@ class TokenSource {
 
   // The files of tokens that the source reads, in order. A source with the same options, but with
   // the files that are not `implied` as the list of its option `path`, must yield the same tokens.
-  // Empty: the source reads no files, or has no option `path`. A source that reads by another one,
-  // its option `data`, has the files of that.
+  // Empty: the source reads no files, or has no option `path`. A source that takes its
+  // samples from another source, its option `data`, names the other source's files.
   virtual std::vector<SourceFile> files() const { return {}; }
 
  private:
   struct Counted;
   const std::unique_ptr<Counted> counted_;
 };
+
+// The values of an input for these samples, one per row: int64 if they are indices, else fp32.
+at::Tensor input_rows(const InputSource& source, const DataInput& input,
+                      const std::vector<std::int64_t>& numbers);
 
 // Removes the options that name a source's files, where their content stands for them.
 inline void erase_paths(Json& options) {

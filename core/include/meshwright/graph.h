@@ -144,8 +144,8 @@ class Graph {
   // Finds the kind and the traits of an op that is to be the next one.
   void add_kind(const Op& op, const std::vector<Output>& outputs);
   void keep(Op op);  // appends an op that makes values of this graph
-  // A copy of this graph in which each op is replaced by what `form` (index, op, copy) makes of it,
-  // which may append ops to the copy. Values keep their indices.
+  // A copy of this graph in which each op is replaced by what `form` (index, op, copy) returns. The
+  // function may append ops to the copy. Values keep their indices.
   template <class Form>
   Graph replaced(const Form& form) const {
     Graph other = *this;

@@ -120,7 +120,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
-  order_ = setup_.data->order_of_rows(
+  samples_ = setup_.data->samples_of_step(
       setup_.first_sample(step_),
       setup_.row_groups.empty() ? program_.groups_of_rows() : setup_.row_groups,
       graph_.size("seq"));
@@ -395,10 +395,23 @@ void write_starts(const TokenSource& data, std::int64_t number, std::int64_t seq
 
 }  // namespace
 
-// Writes the divisors of the labels of some samples.
-void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::int64_t>& numbers,
-                             const at::Tensor& rows) const {
-  const std::int64_t begin = setup_.first_sample(step_), sequence = rows.size(1),
+// Reads, for each token of some samples, the place at which its document begins.
+at::Tensor Executor::read_starts(const std::vector<std::int64_t>& numbers) const {
+  const std::int64_t sequence = graph_.size("seq");
+  const at::Tensor rows =
+      at::empty({static_cast<std::int64_t>(numbers.size()), sequence}, at::kLong);
+  auto* starts = rows.data_ptr<std::int64_t>();
+  for (const std::int64_t number : numbers) {
+    write_starts(*setup_.data, number, sequence, starts);
+    starts += sequence;
+  }
+  return rows;
+}
+
+// Reads the divisors of the labels of some samples.
+at::Tensor Executor::read_divisors(const LossDivisor& divisor,
+                                   const std::vector<std::int64_t>& numbers) const {
+  const std::int64_t begin = setup_.first_sample(step_), sequence = graph_.size("seq"),
                      samples = program_.first_row(program_.microbatches);
   const auto counted = setup_.data->counted_labels(begin, samples, sequence);
   const std::int64_t group = divisor.sequences > 0 ? divisor.sequences : samples;
@@ -411,9 +424,10 @@ void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::
       std::count_if(labels.begin(), labels.end(), [](std::int64_t count) { return count > 0; });
   std::vector<std::int64_t> inputs(static_cast<std::size_t>(sequence)), ids(inputs.size()),
       starts(inputs.size());
+  const at::Tensor rows =
+      at::empty({static_cast<std::int64_t>(numbers.size()), sequence}, at::kLong);
   auto* to = rows.data_ptr<std::int64_t>();
-  for (std::int64_t row = 0; row < rows.size(0); ++row) {
-    const std::int64_t number = numbers[static_cast<std::size_t>(row)];
+  for (const std::int64_t number : numbers) {
     setup_.data->sample(number, sequence, inputs.data(), ids.data());
     if (divisor.shift > 0) write_starts(*setup_.data, number, sequence, starts.data());
     const std::int64_t of_label =
@@ -423,11 +437,12 @@ void Executor::read_divisors(const LossDivisor& divisor, const std::vector<std::
       *to++ = label < sequence && ids[label] >= 0 && starts[label] == starts[t] ? of_label : 0;
     }
   }
+  return rows;
 }
 
-// Writes an input of samples.
-void Executor::read_input(const std::string& name, const std::vector<std::int64_t>& numbers,
-                          const at::Tensor& rows) const {
+// Reads an input that the model declares.
+at::Tensor Executor::read_input(const std::string& name,
+                                const std::vector<std::int64_t>& numbers) const {
   const auto* source = dynamic_cast<const InputSource*>(setup_.data.get());
   const auto* model = dynamic_cast<const ModelInputs*>(setup_.plan->request.model.get());
   DataInput input;
@@ -437,42 +452,27 @@ void Executor::read_input(const std::string& name, const std::vector<std::int64_
   }
   if (input.name.empty())  // a plan's check knows the model, and not the source of a C++ caller
     throw std::logic_error("no run has the data value \"" + name + "\"");
-  for (std::int64_t row = 0; row < rows.size(0); ++row) {
-    const at::Tensor into = rows.select(0, row);
-    const std::int64_t number = numbers[static_cast<std::size_t>(row)];
-    input.below > 0 ? source->indices(input, number, into.data_ptr<std::int64_t>())
-                    : source->reals(input, number, into.data_ptr<float>());
-  }
+  return input_rows(*source, input, numbers);
 }
 
 // The numbers of the samples that are some rows of a microbatch.
 std::vector<std::int64_t> Executor::samples_of(const Microbatch& m, const Range& rows) const {
-  const std::int64_t begin = program_.first_row(m.number) + rows.offset;
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.size));
-  for (std::int64_t row = 0; row < rows.size; ++row) {
-    const auto at = static_cast<std::size_t>(begin + row);
-    numbers[static_cast<std::size_t>(row)] =
-        setup_.first_sample(step_) + (order_.empty() ? begin + row : order_[at]);
-  }
-  return numbers;
+  const auto first = samples_.begin() + program_.first_row(m.number) + rows.offset;
+  return {first, first + rows.size};
 }
 
 // Reads whole rows, then takes this rank's part of them in the dtype of the slot.
 at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
   const Slot& slot = program_.slots[one.slot];
   const InputCut& cut = one.input;
-  std::vector<std::int64_t> shape = cut.shape;
-  shape.insert(shape.begin(), cut.rows.size);
-  const at::Tensor read = at::empty(shape, cut.indices ? at::kLong : at::kFloat);
   const std::vector<std::int64_t> numbers = samples_of(m, cut.rows);
-  if (one.what == DataValue::starts) {
-    for (std::int64_t row = 0; row < cut.rows.size; ++row)
-      write_starts(*setup_.data, numbers[static_cast<std::size_t>(row)], read.size(1),
-                   read.data_ptr<std::int64_t>() + row * read.size(1));
+  at::Tensor read;
+  if (one.what == DataValue::input) {
+    read = read_input(slot.name, numbers);
   } else if (one.what == DataValue::loss_divisors) {
-    read_divisors(*LossDivisor::of(slot.name), numbers, read);
+    read = read_divisors(*LossDivisor::of(slot.name), numbers);
   } else {
-    read_input(slot.name, numbers, read);
+    read = read_starts(numbers);
   }
   if (!cut.copies) return read;
   const at::Tensor part = at::empty(cut.local, read.options().dtype(scalar_type(slot.dtype)));
@@ -524,12 +524,7 @@ void Executor::load(const Lowered& l, Microbatch& m) {
       if (!tokens.defined()) {
         tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
         labels = at::empty_like(tokens);
-        const std::vector<std::int64_t> numbers = samples_of(m, cut.rows);
-        const std::int64_t sequence = tokens.size(1);
-        for (std::int64_t row = 0; row < tokens.size(0); ++row)
-          setup_.data->sample(numbers[static_cast<std::size_t>(row)], sequence,
-                              tokens.data_ptr<std::int64_t>() + row * sequence,
-                              labels.data_ptr<std::int64_t>() + row * sequence);
+        setup_.data->sample_rows(samples_of(m, cut.rows), tokens, labels);
         if (setup_.data->masks_labels()) to_ids(labels);
       }
       data = in_runs(one.what == DataValue::labels ? labels : tokens, 1, cut.columns);

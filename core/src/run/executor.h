@@ -161,12 +161,12 @@ class Executor : public RankRun {
   void touch(const Lowered& l, const Microbatch& m);
   void load(const Lowered& l, Microbatch& m);
   at::Tensor load_rows(const Loaded& one, const Microbatch& m) const;
-  void read_input(const std::string& name, const std::vector<std::int64_t>& numbers,
-                  const at::Tensor& rows) const;
+  at::Tensor read_input(const std::string& name, const std::vector<std::int64_t>& numbers) const;
   // How many labels of the step count.
   std::int64_t labels_of_step() const;
-  void read_divisors(const LossDivisor& divisor, const std::vector<std::int64_t>& numbers,
-                     const at::Tensor& rows) const;
+  at::Tensor read_divisors(const LossDivisor& divisor,
+                           const std::vector<std::int64_t>& numbers) const;
+  at::Tensor read_starts(const std::vector<std::int64_t>& numbers) const;
   std::vector<std::int64_t> samples_of(const Microbatch& m, const Range& rows) const;
   void copy(const Lowered& l, Microbatch& m);
   // A watcher, and the plugin's observer that brought it; no observer for the program's own.
@@ -260,8 +260,8 @@ class Executor : public RankRun {
   std::unique_ptr<Executor> evaluator_;
   std::vector<Watching> watchers_;
   std::int64_t step_ = 0;
-  std::vector<std::int64_t> order_;  // of the step's samples as rows; empty: their own
-  double scale_ = 1;                 // factor of the gradients: clipping over loss scale
+  std::vector<std::int64_t> samples_;  // the number of the sample of each row of the step
+  double scale_ = 1;                   // factor of the gradients: clipping over loss scale
   StepOutcome outcome_;
   // Times of the step, which an accelerator tells at the step's end: marks of the clock around each
   // op, run and instruction.

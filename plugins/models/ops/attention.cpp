@@ -2,6 +2,7 @@
 // in ring steps from other ranks. Where rows hold several documents, each sample has blocks of its
 // own, those that its tokens see.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "attend.h"
@@ -49,7 +50,7 @@ struct Shape {
     return {samples(), heads,     block.queries.size, block.keys.size,
             head_dim,  value_dim, block.sight.kind};
   }
-  std::int64_t samples() const { return documents ? 1 : batch; }  // of a kernel's call
+  std::int64_t samples() const { return documents ? 1 : batch; }  // samples in a kernel's call
 };
 
 struct AttentionOptions {
@@ -246,7 +247,8 @@ class Attention final : public OpType {
     const std::int64_t queries = starts.size(1);
     for (std::int64_t b = 0; b < starts.size(0); ++b) {
       const auto* of_row = starts.const_data_ptr<std::int64_t>() + b * queries;
-      std::vector<std::int64_t> begins(of_row, of_row + queries);
+      std::vector<std::int64_t> begins;
+      std::unique_copy(of_row, of_row + queries, std::back_inserter(begins));
       std::sort(begins.begin(), begins.end());
       begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
       compute(b, blocks_of(op, call.dims, begins));

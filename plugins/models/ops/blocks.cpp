@@ -13,7 +13,7 @@ std::int64_t end(const Range& range) {
 
 // Tokens that are adjacent in memory and in the sequence.
 struct Run {
-  Range tokens;            // by place in the sequence
+  Range tokens;            // the places of the tokens in the sequence
   std::int64_t lies = 0;   // place of the first token in memory
   std::int64_t start = 0;  // place in the sequence of the first token that these may see
   Range here(std::int64_t from, std::int64_t to) const {

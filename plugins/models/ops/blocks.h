@@ -16,9 +16,9 @@ struct Block {
 
 // The blocks of causal attention. Every query and key that may meet are in one block. Blocks of the
 // same tokens come first, and cover all queries if the queries' own tokens are among the keys. A
-// query sees itself and the `window` - 1 tokens before it; 0: all before it. `documents`: where
-// those of the queries begin in the sequence, ascending; a query sees none before its own. Empty:
-// the sequence is one document.
+// query sees itself and the `window` - 1 tokens before it; 0: all before it. `documents`: the
+// places in the sequence at which the queries' documents begin, ascending; a query sees no key
+// before its own document. Empty: the sequence is one document.
 std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys,
                                  std::int64_t window = 0,
                                  const std::vector<std::int64_t>& documents = {});

@@ -157,7 +157,7 @@ class AddPositions final : public OpType {
   }
 
  private:
-  // Which rows of the table tokens add: (seq), or (batch, seq).
+  // The row of the table that each token adds: (seq), or with documents (batch, seq).
   at::Tensor rows_read(const OpCall& call) const {
     return documents_ ? call.inputs[1] - call.inputs[3] : call.inputs[1];
   }

@@ -231,7 +231,7 @@ class ForgetAtStarts final : public AutogradOp {
   std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
                                   const std::vector<at::Tensor>& inputs) const override {
     const at::Tensor behind = places_in_documents(dims.at(op.inputs[0].dims[1]), inputs[1]);
-    constexpr double forgets = -1e4;  // its exponential is 0 in all types
+    constexpr double forgets = -1e4;  // the exponential of it is 0 in all types
     return {inputs[0].masked_fill(behind.eq(0).unsqueeze(-1), forgets)};
   }
 };

@@ -93,7 +93,7 @@ inline bool along_seq(const Op& op, std::size_t input, const Graph& graph) {
 inline std::optional<Op> attention_in_documents(const Op& op, int starts, const Graph& graph,
                                                 OpTypePtr type, bool of_keys) {
   const bool queries = along_seq(op, 0, graph), keys = along_seq(op, 1, graph);
-  if (!keys) return op;  // what is no part of a row has no documents
+  if (!keys) return op;  // keys outside of the row, as those of an image, are in no document
   if (!queries) return {};
   Op form = op;
   form.type = std::move(type);

@@ -97,8 +97,8 @@ class RankView {
  public:
   // Keeps a reference to the program. `batch`: the sequences of a microbatch over all ranks; 0: as
   // many as the graph has. `scratch`: the scratch of kernels on another device, which must outlive
-  // this view; null: kernels run on this machine's CPU. `work`: costs are those of this microbatch
-  // in a step; null: as if each row were one document.
+  // this view; null: kernels run on this machine's CPU. `work`: ops cost what documents
+  // leave of their work in this microbatch; null: each row is priced as one document.
   RankView(const Program& program, Coordinates at, std::int64_t batch = 0,
            const DeviceScratch* scratch = nullptr,
            std::shared_ptr<const DocumentWork> work = nullptr, int microbatch = 0);
