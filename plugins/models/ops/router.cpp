@@ -236,9 +236,9 @@ class ChoicesOfDocuments final : public OpType {
 };
 
 // logits, picks -> (load, batch, scores): for each sequence and expert, how many choices fell on
-// the expert, and the sum of the tokens' normalised affinities. The form for documents also reads the
-// choices of documents, and the places of documents. The products of its two numbers add up to the
-// products of each document, times sequence / the document's length.
+// the expert, and the sum of the tokens' normalised affinities. The form for documents also reads
+// the choices of documents, and the places of documents. The products of its two numbers add up to
+// the products of each document, times sequence / the document's length.
 class BalanceStats final : public InFp32 {
  public:
   struct Options {
