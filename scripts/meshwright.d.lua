@@ -1088,7 +1088,7 @@ function mw.qwen3_next(options) end
 ---@field data any the source whose samples are packed: mw.shards { … }, mw.synthetic { … }
 ---@field [1]? any the same as data
 ---@field lengths? any the lengths of documents: "own", those of the source's documents; or drawn from mw.lognormal { median, sigma }, mw.uniform { least, most }, a number of tokens, or a .csv of length,count. A document ends where its sample does (default "own")
----@field into? any how documents lie in rows: "sequential", as in the source; "greedy", the longest first, each in the first row that has room; "balanced", each in the row with the least work of attention that has room; or a function(lengths, rows, work) that returns for each row the list of its documents. What is too long for its row goes on in others, as a document of its own (default "sequential")
+---@field into? any how documents lie in rows: "sequential", as in the source; "greedy", the longest first, each in the first row that has room; "balanced", each in the row with the least work of attention that has room; a plugin's policy; or a function(lengths, rows, work) that returns for each row the list of its documents. What is too long for its row goes on in others, as a document of its own (default "sequential")
 ---@field window? integer samples whose documents are packed together; by default the batch, up to 1024 (1 .. 4096)
 ---@field balance_ranks? boolean whether a step's rows go to microbatches and ranks so that these have equal work; by default where into = "balanced"
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
@@ -1349,7 +1349,7 @@ function mw.cosine(options) end
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field form? "ring"|"allgather"|"ulysses" with ranks of its own, how attention sees the whole sequence: keys and values go round; they are gathered; or an all-to-all gives each rank some heads of it
----@field balance? "zigzag"|"none" zigzag gives each rank of a ring, or of gathered keys, one part of the first half of the sequence and the mirrored part of the second half, so that all ranks have equal work in causal attention; by default zigzag
+---@field balance? "zigzag"|"documents"|"none" zigzag gives each rank of a ring, or of gathered keys, one part of the first half of the sequence and the mirrored part of the second half, so that all ranks have equal work in causal attention; documents does so with each document of a row; by default zigzag
 ---@field ulysses? integer with a ring or gathered keys: number n of adjacent ranks that exchange heads by all-to-all; the ring, or the gather of keys, has ways / n ranks (default 1) (1 .. 1048576)
 
 ---sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp

@@ -204,6 +204,10 @@ class PluginTester {
       case Kind::lr_schedule:
         experiment["schedule"] = table;
         break;
+      case Kind::packing:
+        experiment["data"] = {
+            {"kind", "pack"}, {"data", {{"kind", "synthetic"}}}, {"lengths", 3}, {"into", table}};
+        break;
       case Kind::recompute:
         experiment["recompute"] = one.name;
         break;
@@ -286,7 +290,7 @@ class PluginTester {
     };
     if (one.kind == Kind::optimizer) {
       with("the update by itself", [&](const auto& e) { check_updates(*e.optimizer, report_); });
-    } else if (one.kind == Kind::data) {
+    } else if (one.kind == Kind::data || one.kind == Kind::packing) {
       with("samples are a function of their number",
            [&](const auto& e) { check_data(*e.data, e.plan->request.sequence, report_); });
     } else if (one.kind == Kind::lr_schedule) {

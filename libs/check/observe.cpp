@@ -108,7 +108,7 @@ at::Tensor whole_value(RankRun& executor, int slot, int microbatch, const at::Te
   const Slot& s = program.slots[slot];
   const at::Tensor whole = executor.redistribute(tensor, s.dims, s.layout, whole_layout(program),
                                                  program.batch_of(microbatch));
-  return in_own_order(program, whole.cpu(), s.dims);
+  return executor.in_own_order(whole.cpu(), s.dims, microbatch);
 }
 
 at::Tensor unscaled(const RankRun& executor, const at::Tensor& gradient) {

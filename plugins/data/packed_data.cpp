@@ -17,6 +17,7 @@
 #include "meshwright/data.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/packing.h"
 #include "meshwright/plugin.h"
 
 namespace mw {
@@ -35,58 +36,57 @@ double pairs_of(std::int64_t length) {
   return tokens * (tokens + 1) / 2;
 }
 
-// Says for each row which documents lie in it, given their lengths, the number of rows, and the
-// tokens of a row, which are as many in all rows together as in all documents.
-using Policy = std::function<std::vector<std::vector<std::size_t>>(
-    const std::vector<std::int64_t>& lengths, std::int64_t rows, std::int64_t tokens)>;
-
-// Gives documents, the longest first, the row that is best for them among those that have room for
-// the whole of it; if none has, the row with the most room.
-template <class Better>
-std::vector<std::vector<std::size_t>> longest_first(const std::vector<std::int64_t>& lengths,
-                                                    std::int64_t rows, std::int64_t tokens,
-                                                    const Better& better) {
-  std::vector<std::size_t> order(lengths.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return lengths[a] > lengths[b]; });
-  const auto count = static_cast<std::size_t>(rows);
-  std::vector<std::vector<std::size_t>> documents_of_row(count);
-  std::vector<std::int64_t> room(count, tokens);
-  std::vector<double> work(count, 0);
-  for (const std::size_t document : order) {
-    std::optional<std::size_t> best;
-    for (std::size_t row = 0; row < count; ++row) {
-      if (room[row] >= lengths[document] && (!best || better(work[row], work[*best]))) best = row;
-    }
-    const std::size_t row =
-        best.value_or(std::max_element(room.begin(), room.end()) - room.begin());
-    documents_of_row[row].push_back(document);
-    room[row] = std::max<std::int64_t>(room[row] - lengths[document], 0);
-    work[row] += pairs_of(lengths[document]);
-  }
-  // Where ranks share a row in mirrored parts (zigzag), a long document at its end gives them
-  // nearly equal work, and one at its beginning does not.
-  for (std::vector<std::size_t>& row : documents_of_row) std::reverse(row.begin(), row.end());
-  return documents_of_row;
-}
-
-// Each document lies in the first row that has room for it.
-std::vector<std::vector<std::size_t>> greedy(const std::vector<std::int64_t>& lengths,
-                                             std::int64_t rows, std::int64_t tokens) {
-  return longest_first(lengths, rows, tokens, [](double, double) { return false; });
-}
-// Each document lies in the row that has the least work so far.
-std::vector<std::vector<std::size_t>> balanced(const std::vector<std::int64_t>& lengths,
-                                               std::int64_t rows, std::int64_t tokens) {
-  return longest_first(lengths, rows, tokens, std::less<>());
-}
+using Rows = std::vector<std::vector<std::size_t>>;  // the documents of each row
 
 std::uint64_t digest_of(const Json& json) {
   const std::string text = json.dump();
   Fnv1a<std::uint64_t> digest;
   digest.add(text.data(), text.size());
   return digest.value();
+}
+
+// The rows that a script's function returns, which counts documents from 1.
+class OfScript final : public Packing {
+ public:
+  explicit OfScript(const Values& values) : call_(values.function("into")) {}
+  Rows rows(const PackingRequest& request) const override;
+
+ private:
+  const std::function<Json(const std::vector<Json>&)> call_;
+  // A function that answers the same question otherwise would give ranks other rows. Kept are
+  // digests of questions and answers.
+  mutable std::unordered_map<std::uint64_t, std::uint64_t> answers_;
+};
+
+[[noreturn]] void refuse_rows(const PackingRequest& request, const std::string& message) {
+  throw Error(Stage::run, "data.pack", "data.into", message,
+              fmt::format("return {} lists, which have each of the documents 1 to {} once",
+                          request.rows, request.lengths.size()));
+}
+
+// Whether each document lies in one row.
+void check_rows(const Rows& rows, const PackingRequest& request) {
+  if (static_cast<std::int64_t>(rows.size()) > request.rows)
+    refuse_rows(request, fmt::format("the policy returned {} for {} rows",
+                                     plural(rows.size(), "list"), request.rows));
+  std::vector<std::size_t> row_of(request.lengths.size(), 0);
+  const auto name = [&](std::size_t document) {
+    return fmt::format("document {} ({})", document + 1,
+                       plural(request.lengths[document], "token"));
+  };
+  for (std::size_t row = 1; row <= rows.size(); ++row) {
+    for (const std::size_t document : rows[row - 1]) {
+      if (document >= row_of.size())
+        refuse_rows(request, fmt::format("row {} has the document {}", row, document + 1));
+      if (row_of[document] > 0)
+        refuse_rows(request, fmt::format("{} is in row {} and again in row {}", name(document),
+                                         row_of[document], row));
+      row_of[document] = row;
+    }
+  }
+  const auto lost = std::find(row_of.begin(), row_of.end(), 0) - row_of.begin();
+  if (lost < std::ssize(row_of))
+    refuse_rows(request, name(static_cast<std::size_t>(lost)) + " is in no row");
 }
 
 class PackedSource final : public TokenSource {
@@ -126,14 +126,9 @@ class PackedSource final : public TokenSource {
                                      std::int64_t sequence) const;
   Row documents_of(std::int64_t sample, std::int64_t sequence) const;
   std::vector<Row> lay_rows(const Row& documents, std::int64_t sequence) const;
-  Policy of_script(const Values& values) const;
-  std::vector<std::vector<std::size_t>> checked(const Json& returned,
-                                                const std::vector<std::int64_t>& lengths,
-                                                std::int64_t rows) const;
-
   std::shared_ptr<const TokenSource> inner_;
   std::optional<LengthDistribution> lengths_;
-  Policy policy_;  // null: documents stay where they are
+  std::unique_ptr<const Packing> policy_;
   std::int64_t window_;
   bool balance_ranks_;
   std::uint64_t seed_;
@@ -155,9 +150,10 @@ Options PackedSource::options() {
       .any("into",
            "how documents lie in rows: \"sequential\", as in the source; \"greedy\", the longest "
            "first, each in the first row that has room; \"balanced\", each in the row with the "
-           "least work of attention that has room; or a function(lengths, rows, work) that returns "
-           "for each row the list of its documents. What is too long for its row goes on in "
-           "others, as a document of its own")
+           "least work of attention that has room; a plugin's policy; or a function(lengths, rows, "
+           "work) that returns for each row the list of its documents. What is too long for its "
+           "row goes on in others, as a document of its own")
+      .names(Kind::packing)
       .fallback("sequential")
       .integer("window",
                "samples whose documents are packed together; by default the batch, up to 1024")
@@ -205,12 +201,13 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
   if (lengths != "own") lengths_.emplace(lengths, "lengths", values);
   const Json& into = values.at("into");
   if (values.is_function("into")) {
-    policy_ = of_script(values);
-  } else if (into == "greedy") {
-    policy_ = greedy;
-  } else if (into == "balanced") {
-    policy_ = balanced;
-  } else if (into != "sequential") {
+    policy_ = std::make_unique<OfScript>(values);
+  } else if (const auto named = named_choice(into)) {
+    const Registration& packing = values.catalog().find(Kind::packing, named->name, "into");
+    Values of_policy = packing.options().read(named->options, values.path("into"), problems);
+    of_policy.set_reach(values.reach());
+    if (problems.empty()) policy_ = make<Packing>(packing, of_policy);
+  } else {
     refuse("into", fmt::format("got {}", lua_text(into)),
            "\"sequential\", \"greedy\", \"balanced\" or a function(lengths, rows, work)");
   }
@@ -220,7 +217,7 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
            "sigma = 1.2 }");
   }
   problems.throw_if_any();
-  balance_ranks_ = values.has("balance_ranks") ? values.flag("balance_ranks") : into == "balanced";
+  balance_ranks_ = values.has("balance_ranks") ? values.flag("balance_ranks") : policy_->balances();
 }
 
 // Documents of a sample, as they lie in it.
@@ -246,22 +243,25 @@ PackedSource::Window& PackedSource::window_of(std::int64_t k, std::int64_t seque
   const std::int64_t number = k / window_;
   for (Window& one : known_)
     if (one.number == number && one.sequence == sequence) return one;
-  Window made{number, sequence, {}, {}};
   Row all;
   for (k = number * window_; k < (number + 1) * window_; ++k) {
-    made.rows.push_back(documents_of(k, sequence));
-    all.insert(all.end(), made.rows.back().begin(), made.rows.back().end());
+    const Row of_sample = documents_of(k, sequence);
+    all.insert(all.end(), of_sample.begin(), of_sample.end());
   }
-  if (policy_) made.rows = lay_rows(all, sequence);
+  Window made{number, sequence, lay_rows(all, sequence), {}};
   if (known_.size() == most_known_) known_.pop_back();
   return known_.emplace_front(std::move(made));
 }
 
 // Lays documents into rows by the policy. What does not fit its row fills the others.
 std::vector<Row> PackedSource::lay_rows(const Row& documents, std::int64_t sequence) const {
-  std::vector<std::int64_t> lengths;
-  for (const Piece& document : documents) lengths.push_back(document.size);
-  const auto documents_of_row = policy_(lengths, window_, sequence);
+  PackingRequest request{{}, {}, window_, sequence};
+  for (const Piece& document : documents) {
+    request.lengths.push_back(document.size);
+    request.work.push_back(pairs_of(document.size));
+  }
+  const Rows documents_of_row = policy_->rows(request);
+  check_rows(documents_of_row, request);
   std::vector<Row> rows(static_cast<std::size_t>(window_));
   std::vector<std::int64_t> room(rows.size(), sequence);
   const auto put = [&](std::size_t row, Piece& piece) {
@@ -362,67 +362,38 @@ std::vector<std::int64_t> PackedSource::order_of_rows(std::int64_t first,
   return order;
 }
 
-Policy PackedSource::of_script(const Values& values) const {
-  // A function that answers the same question otherwise would give ranks other rows. Kept are
-  // digests of questions and answers.
-  auto answers = std::make_shared<std::unordered_map<std::uint64_t, std::uint64_t>>();
-  return [this, call = values.function("into"), answers](const std::vector<std::int64_t>& lengths,
-                                                         std::int64_t rows, std::int64_t) {
-    Json work = Json::array();
-    for (const std::int64_t length : lengths) work.push_back(pairs_of(length));
-    try {
-      const Json returned = call({lengths, rows, work});
-      const std::uint64_t answer = digest_of(returned),
-                          known = answers->try_emplace(digest_of(lengths), answer).first->second;
-      if (known != answer)
-        throw Error(Stage::run, "data.pack", "data.into",
-                    "the function returned other rows for the same lengths than before",
-                    "let it depend on its arguments alone");
-      return checked(returned, lengths, rows);
-    } catch (const Error& error) {
-      std::vector<Problem> problems = error.problems();
-      for (Problem& problem : problems) problem.stage = Stage::run;
-      throw Error(std::move(problems));
-    }
-  };
-}
-
-// What a script's policy returned, with documents counted from 0.
-std::vector<std::vector<std::size_t>> PackedSource::checked(
-    const Json& returned, const std::vector<std::int64_t>& lengths, std::int64_t rows) const {
-  const auto refuse = [&](const std::string& message) {
-    throw Error(Stage::run, "data.pack", "data.into", message,
-                fmt::format("return {} lists, which have each of the documents 1 to {} once", rows,
-                            lengths.size()));
-  };
-  if (!returned.is_array() || static_cast<std::int64_t>(returned.size()) > rows)
-    refuse(fmt::format("the function returned {} for {} rows",
-                       returned.is_array() ? plural(returned.size(), "list") : describe(returned),
-                       rows));
-  std::vector<std::vector<std::size_t>> documents_of_row;
-  std::vector<std::size_t> row_of(lengths.size(), 0);
+// Called under the source's lock.
+Rows OfScript::rows(const PackingRequest& request) const {
+  Json returned;
+  try {
+    returned = call_({Json(request.lengths), Json(request.rows), Json(request.work)});
+  } catch (const Error& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) problem.stage = Stage::run;
+    throw Error(std::move(problems));
+  }
+  const std::uint64_t answer = digest_of(returned);
+  if (answers_.try_emplace(digest_of(request.lengths), answer).first->second != answer)
+    throw Error(Stage::run, "data.pack", "data.into",
+                "the function returned other rows for the same lengths than before",
+                "let it depend on its arguments alone");
+  if (!returned.is_array())
+    refuse_rows(request, fmt::format("the function returned {} for {} rows", describe(returned),
+                                     request.rows));
+  Rows rows;
   for (const Json& row : returned) {
-    documents_of_row.emplace_back();
+    rows.emplace_back();
     if (!row.is_array() && !row.empty())
-      refuse(fmt::format("row {} is {}, and no list of documents", documents_of_row.size(),
-                         describe(row)));
+      refuse_rows(request, fmt::format("row {} is {}, and no list of documents", rows.size(),
+                                       describe(row)));
     for (const Json& one : row) {
       const auto number = whole_number(one);
-      if (!number || *number < 1 || *number > static_cast<std::int64_t>(lengths.size()))
-        refuse(fmt::format("row {} has the document {}", documents_of_row.size(), lua_text(one)));
-      const auto document = static_cast<std::size_t>(*number) - 1;
-      if (row_of[document] > 0)
-        refuse(fmt::format("document {} ({}) is in row {} and again in row {}", *number,
-                           plural(lengths[document], "token"), row_of[document],
-                           documents_of_row.size()));
-      row_of[document] = documents_of_row.size();
-      documents_of_row.back().push_back(document);
+      if (!number || *number < 1)
+        refuse_rows(request, fmt::format("row {} has the document {}", rows.size(), lua_text(one)));
+      rows.back().push_back(static_cast<std::size_t>(*number) - 1);
     }
   }
-  const auto lost = std::find(row_of.begin(), row_of.end(), 0) - row_of.begin();
-  if (lost < static_cast<std::int64_t>(lengths.size()))
-    refuse(fmt::format("document {} ({}) is in no row", lost + 1, plural(lengths[lost], "token")));
-  return documents_of_row;
+  return rows;
 }
 
 }  // namespace

@@ -33,10 +33,11 @@ class SequenceParallel : public mw::Strategy {
                 "round; they are gathered; or an all-to-all gives each rank some heads of it")
         .optional()
         .choice(
-            "balance", {"zigzag", "none"},
+            "balance", {"zigzag", "documents", "none"},
             "zigzag gives each rank of a ring, or of gathered keys, one part of the first half of "
             "the sequence and the mirrored part of the second half, so that all ranks have "
-            "equal work in causal attention; by default zigzag")
+            "equal work in causal attention; documents does so with each document of a row; by "
+            "default zigzag")
         .optional()
         .integer("ulysses",
                  "with a ring or gathered keys: number n of adjacent ranks that exchange heads by "
@@ -56,10 +57,11 @@ class SequenceParallel : public mw::Strategy {
              fmt::format("write sp {{ 2, {} = \"{}\" }}, or sp() on tp's ranks", option,
                          values.text(option)));
     }
-    if (form_ == "ulysses" && balance_ == "zigzag") {
+    if (form_ == "ulysses" && (balance_ == "zigzag" || balance_ == "documents")) {
       refuse("option.needs", "balance",
-             "\"zigzag\" under form = \"ulysses\", where each rank has all queries of its heads: "
-             "there is nothing to balance",
+             "\"" + balance_ +
+                 "\" under form = \"ulysses\", where each rank has all queries of its heads: "
+                 "there is nothing to balance",
              "leave balance out, or take form = \"ring\" or \"allgather\"");
     }
     if (heads_ == 1) return;
@@ -274,7 +276,8 @@ class SequenceParallel : public mw::Strategy {
       draft.rotate("keys", "cp", is_attention);
       draft.note(fmt::format("sp({}): in attention, keys and values go round cp", ways_));
     }
-    if (balance_ == "zigzag" || (balance_.empty() && compares_tokens(draft))) balance(draft, round);
+    const bool named = balance_ == "zigzag" || balance_ == "documents";
+    if (named || (balance_.empty() && compares_tokens(draft))) balance(draft, round);
   }
 
   void share_heads(mw::Draft& draft, const char* axis, int ways) const {
@@ -301,6 +304,16 @@ class SequenceParallel : public mw::Strategy {
     }
     const std::int64_t length = draft.graph().size("seq");
     if (length < ranks) return;  // refused by the rule for seq
+    const bool documents = draft.graph().find("starts") >= 0;
+    if (balance_ == "documents" && documents) {
+      draft.part_documents(ranks);
+      draft.note(fmt::format("sp({}): of {} parts of each document rank r has parts r and {} - r",
+                             ways_, 2 * ranks, 2 * ranks - 1));
+      return;
+    }
+    if (balance_ == "documents")
+      draft.note(
+          "sp: the data's rows are one document each, and balance = \"documents\" is zigzag");
     std::vector<mw::Range> order;
     std::int64_t begin = 0, end = length;
     for (int rank = 0; rank < ranks; ++rank) {

@@ -62,6 +62,37 @@ MIXES = ["{ dp(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 3 }, tp(2) }", '{ 
          '{ sp { 2, form = "allgather" }, tp(2) }', '{ sp { 2, form = "ulysses" } }', '{ sp { 2, form = "allgather", balance = "none" }, dp(2) }']
 RINGS = ['{ sp { 2, form = "ring" } }', '{ sp { 4, form = "ring", ulysses = 2 } }', '{ sp { 2, form = "ring", balance = "none" }, zero(2) }',
          '{ pp { 2, schedule = "zb-h1" }, sp { 2, form = "ring" } }']
+# Ops that have a form where documents are parted over ranks: learned and rotary positions, windows,
+# experts with a capacity and a balancing loss, labels further on; and, with all keys of a query,
+# attention that is not fused.
+PARTED = """
+local function parted(unfused)
+  return mw.model { name = "parted", dims = { hidden = 32, heads = 4, kv_heads = 2, head_dim = 8, ffn = 48, vocab = 64, experts = 4, expert_ffn = 16,
+    places = 64 }, graph = function(m)
+    local w = m:weight { "embedding", "vocab", "hidden" }
+    local x = m.tokens:lookup(w):add_positions(m:weight { "places", "places", "hidden" })
+    for layer in m:layers(3) do
+      local h = x:rms_norm()
+      local q, k, v = h:linear { { "heads", "head_dim" }, name = "q" }:rope(), h:linear { { "kv_heads", "head_dim" }, name = "k" }:rope(),
+        h:linear { { "kv_heads", "head_dim" }, name = "v" }
+      local options = layer == 1 and { window = 5 } or layer == 2 and unfused and { softcap = 20, window = 6 } or {}
+      if layer == 3 and unfused then options = { softcap = 30, causal = false } end
+      x = x + q:attend(k, v, options):linear "hidden"
+      h = x:rms_norm()
+      if layer == 2 then x = x + h:experts { top_k = 2, capacity = 1.2, aux_weight = 0.1 } else x = x + h:mlp() end
+    end
+    local y = x
+    for _ in m:layers(1) do y = y + m.labels:lookup(w); y = y + y:rms_norm():mlp() end
+    return { x:rms_norm():linear { w }:cross_entropy(m.labels),
+      y:rms_norm():linear { w }:cross_entropy(m.labels:shift(1), { weight = 0.3 }) }
+  end }
+end
+"""
+PARTED_RINGS = ['{ sp { 2, balance = "documents" } }', '{ sp { 3, balance = "documents" }, tp(2) }', '{ sp { 4, ulysses = 2, balance = "documents" } }',
+                '{ pp { 2, schedule = "zbv" }, sp { 2, balance = "documents" } }', '{ zero { 2, stage = 3 }, sp { 2, balance = "documents" } }',
+                '{ zero(2), ep(2), sp { 2, balance = "documents" } }']
+PARTED_GATHERS = ['{ sp { 2, form = "allgather", balance = "documents" } }', '{ sp { 4, form = "allgather", ulysses = 2, balance = "documents" } }',
+                  '{ sp { 3, form = "allgather", balance = "documents" }, tp(2), sp() }']
 ONE_BY_ONE = SCRIPT + """
 mw.train { model = all(4), precision = "fp64", optimizer = mw.sgd { lr = 0.1 }, steps = 2, plan = {}, DATA }
 """
@@ -78,6 +109,32 @@ class Documents(ProgramCase):
     def test_each_mix_equals_one_rank(self):
         calls = [f"mw.verify(experiment(all(4), {mix}))\n" for mix in MIXES] + [f"mw.verify(experiment(llama, {mix}))\n" for mix in RINGS]
         self.verify_all(SCRIPT + EXPERIMENT + "".join(calls))
+
+    def test_documents_parted_over_ranks_equal_one_rank(self):
+        mixes = [("parted()", mix) for mix in PARTED_RINGS] + [("parted(true)", mix) for mix in PARTED_GATHERS]
+        self.verify_all(SCRIPT + EXPERIMENT + PARTED + "".join(f"mw.verify(experiment({model}, {mix}))\n" for model, mix in mixes))
+        calls = "".join(f"mw.prove(experiment({model}, {mix}))\n" for model, mix in mixes)
+        proofs = self.all("prove", self.write(SCRIPT + EXPERIMENT + PARTED + calls))
+        self.assertEqual([proof["verdict"] for proof in proofs], ["proved"] * len(mixes))
+        calls = "".join(f"mw.train(experiment(llama, {mix}))\n" for mix in PARTED_RINGS[:5] + PARTED_GATHERS)  # no experts, whose rows are supposed
+        for run in self.all("run", self.write(SCRIPT + EXPERIMENT + calls)):
+            with self.subTest(run["plan"]):
+                self.sent_as_predicted(run)
+
+    def test_documents_parted_over_ranks_give_these_equal_work(self):
+        """And the logits of rows are as they are on one rank."""
+        script = SCRIPT + EXPERIMENT + """local function run(plan) return experiment(llama, plan, { sequence = 1024, batch = 4, microbatch = 1, steps = 1,
+          data = mw.pack { mw.synthetic {}, lengths = mw.lognormal { median = 200, sigma = 1 } } }) end
+          """
+        plans = self.all("plan", self.write(script + "".join(f'mw.plan(run {{ sp {{ 4, balance = "{by}" }} }})\n' for by in ("zigzag", "documents"))))
+        zigzag, parted = (plan["documents"]["imbalance"]["context"] for plan in plans)
+        self.assertTrue(zigzag > 1.1 and parted < 1.05, (zigzag, parted))
+        logits = []
+        for plan in ("{}", '{ sp { 4, balance = "documents" } }'):
+            self.only("logits", self.write(script + f"mw.train(run {plan})"), "-o", "logits.safetensors")
+            logits.append(safetensors.numpy.load_file(self.folder / "logits.safetensors"))
+        self.assertTrue((logits[0]["tokens"] == logits[1]["tokens"]).all())
+        np.testing.assert_allclose(logits[1]["logits"], logits[0]["logits"], atol=1e-4)
 
     def test_they_are_proved_and_hold_and_send_what_is_predicted(self):
         proofs = self.all("prove", self.write(SCRIPT + EXPERIMENT + "".join(f"mw.prove(experiment(all(4), {mix}))\n" for mix in MIXES)))
@@ -162,7 +219,7 @@ class Documents(ProgramCase):
 
     def test_policies_lose_no_token_and_repeat_none(self):
         begins = lambda row: [0] + [t for t in range(1, 16) if row[t] != row[t - 1] + 1 or row[t] % 16 % 5 == 0]
-        for into in ('"sequential"', '"greedy"', '"balanced"', "function(lengths, rows, work) local all = {} for d = #lengths, 1, -1 do "
+        for into in ('"sequential"', '"greedy"', '"balanced"', '{ kind = "greedy" }', "function(lengths, rows, work) local all = {} for d = #lengths, 1, -1 do "
                      "all[#all + 1] = d end return { all } end"):
             with self.subTest(into):
                 tokens, labels = self.packed(f"lengths = 5, into = {into}")
@@ -298,6 +355,8 @@ class Documents(ProgramCase):
             (shards % 'documents = 3, longer = "refuse"', 2, "option.needs data.longer"),
             (shards % "documents = 99", 2, "data.documents data.documents"),
             (shards % 'documents = "idx"', 2, "data.documents data.documents"),
+            ("mw.plan(experiment(all(4), { sp { 2, form = 'allgather', balance = 'documents' } }))", 3, "model.documents model"),
+            ("mw.plan(experiment(llama, { sp { 2, form = 'ulysses', balance = 'documents' } }))", 2, "option.needs plan[1].balance"),
             (pack % "lengths = 0", 2, "data.documents data.lengths"),
             (pack % "lengths = mw.uniform { least = 9, most = 3 }", 2, "data.documents data.lengths"),
             (pack % 'lengths = "histogram.csv"', 2, "data.documents data.lengths"),

@@ -16,7 +16,7 @@ from ports import free_ports
 from problems import problems
 
 KINDS = ["strategy", "scheduler", "hook", "optimizer", "model", "op", "data", "recompute", "microbatch", "lr_schedule",
-         "cluster", "weave", "observer", "device"]
+         "cluster", "weave", "observer", "device", "packing"]
 LUA_KINDS = ["strategy", "scheduler", "model", "cluster"]
 EXAMPLES = ["tp2d", "kfkb", "topk", "lion", "parallel", "profiler"]
 SCRIPT = """\

@@ -13,18 +13,20 @@ using namespace mw::test;
 
 namespace {
 
-// The mean of each token and those before it, of its document or across documents.
+// The mean of each token and those before it, of its document or across documents. Tokens may lie
+// in another order than that of their places; one kind takes them for in order.
 class MeanSoFar final : public AutogradOp {
  public:
-  enum class Sees { document, row };
+  enum class Sees { document, row, document_as_it_lies };
   explicit MeanSoFar(Sees sees) : sees_(sees) {}
   std::string kind() const override { return "mean_so_far"; }
   std::vector<at::Tensor> compute(const Op&, const LocalDims&,
                                   const std::vector<at::Tensor>& inputs) const override {
     const std::int64_t tokens = inputs[0].size(1);
-    const at::Tensor place = at::arange(tokens, at::kLong);
-    at::Tensor seen = place.unsqueeze(1).ge(place.unsqueeze(0)).unsqueeze(0);
-    if (sees_ == Sees::document) seen = seen.logical_and(place.ge(inputs[1].unsqueeze(-1)));
+    const bool places = inputs.size() > 2 && sees_ != Sees::document_as_it_lies;
+    const at::Tensor place = places ? inputs[2] : at::arange(tokens, at::kLong).unsqueeze(0);
+    at::Tensor seen = place.unsqueeze(2).ge(place.unsqueeze(1));
+    if (sees_ != Sees::row) seen = seen.logical_and(place.unsqueeze(1).ge(inputs[1].unsqueeze(-1)));
     const at::Tensor weights = seen.to(inputs[0].scalar_type());
     return {at::matmul(weights / weights.sum(-1, true), inputs[0])};
   }
@@ -56,11 +58,13 @@ struct Packed {
   }
 };
 
-LemmaReport report_of(MeanSoFar::Sees sees) {
+LemmaReport report_of(MeanSoFar::Sees sees, bool parted = false) {
   Packed p;
-  const int made = p.b.append(
-      p.b.op("mean", std::make_shared<MeanSoFar>(sees), {p.b.use(p.x), p.b.use(p.starts)}, {"seq"}),
-      {{"", p.b.dims(p.x)}})[0];
+  std::vector<Use> inputs{p.b.use(p.x), p.b.use(p.starts)};
+  if (parted)
+    inputs.push_back(p.b.use(p.b.graph.add_data("places", {"batch", "seq"}, Scalar::index)));
+  const int made = p.b.append(p.b.op("mean", std::make_shared<MeanSoFar>(sees), inputs, {"seq"}),
+                              {{"", p.b.dims(p.x)}})[0];
   p.b.head_and_loss(made);
   return check_lemmas(p.b.graph, every_lemma(p.b.graph));
 }
@@ -81,6 +85,13 @@ TEST_CASE("An op whose tokens see other documents is refused") {
   const LemmaReport report = report_of(MeanSoFar::Sees::row);
   REQUIRE(!report.failures.empty());
   CHECK(says(report.failures[0], "a token's result changes with tokens of another document"));
+}
+
+TEST_CASE("An op that takes parted documents for rows in order is refused") {
+  CHECK(report_of(MeanSoFar::Sees::document, true).failures.empty());
+  const LemmaReport report = report_of(MeanSoFar::Sees::document_as_it_lies, true);
+  REQUIRE(!report.failures.empty());
+  CHECK(says(report.failures[0], "results change with the order in which tokens lie"));
 }
 
 TEST_CASE("A loss that divides by the labels of one rank or one microbatch is refused") {

@@ -1,7 +1,9 @@
 // The device mesh: ranks and groups, axes that borrow ranks, uneven parts of a dim.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "meshwright/error.h"
 #include "meshwright/mesh.h"
@@ -170,4 +172,30 @@ TEST_CASE("Atoms that cut the same dim nest, the outer first") {
   CHECK(local_range("x", 10, both, mesh, {1, 1}).offset == 8);
   CHECK(local_range("y", 10, both, mesh, {1, 1}).size == 10);
   CHECK(to_string(both, mesh) == "a: S(x), b: S(x)");
+}
+
+TEST_CASE("Each document is parted over all ranks, which have nearly equal tokens and work") {
+  const std::vector<std::int64_t> documents{0, 1, 3, 40, 41, 90, 97};
+  for (const std::int64_t tokens : {101, 128}) {
+    for (const int ways : {1, 2, 3, 8}) {
+      const std::vector<Range> order = mw::parted_by_documents(documents, tokens, ways);
+      std::vector<int> seen(static_cast<std::size_t>(tokens), 0);
+      std::vector<double> work;  // of the document that begins at 41
+      for (int rank = 0; rank < ways; ++rank) {
+        work.push_back(0);
+        std::int64_t own = 0;
+        for (const Range& run : mw::lying_at(order, shard_range(tokens, ways, rank))) {
+          own += run.size;
+          for (std::int64_t place = run.offset; place < run.offset + run.size; ++place) {
+            ++seen[static_cast<std::size_t>(place)];
+            if (place >= 41 && place < 90) work.back() += static_cast<double>(place - 40);
+          }
+        }
+        CHECK(own == shard_range(tokens, ways, rank).size);
+      }
+      CHECK(seen == std::vector<int>(seen.size(), 1));
+      const auto [least, most] = std::minmax_element(work.begin(), work.end());
+      CHECK(*most - *least <= 49);  // the work of a token
+    }
+  }
 }

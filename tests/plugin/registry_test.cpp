@@ -102,7 +102,7 @@ TEST_CASE("a plugin that a build was made without says why, and what to do") {
 
 TEST_CASE("a kind that has no number here is refused with those that have") {
   const auto verdict = mw::open_module(test_plugins() / "reserved.so");
-  CHECK_THAT(verdict.problem, Contains("kind 99") && Contains("kinds 1 to 15"));
+  CHECK_THAT(verdict.problem, Contains("kind 99") && Contains("kinds 1 to 16"));
   CHECK(mw::kinds_there_are().find("communicator, model, op, data") != std::string::npos);
 }
 
@@ -217,7 +217,8 @@ TEST_CASE("what plugins register is found by kind and name, once they are named"
        {std::pair{Kind::optimizer, "lion"}, std::pair{Kind::model, "tiny"},
         std::pair{Kind::data, "counting"}, std::pair{Kind::scheduler, "backwards"},
         std::pair{Kind::hook, "plain"}, std::pair{Kind::microbatch, "halves"},
-        std::pair{Kind::recompute, "norms"}, std::pair{Kind::lr_schedule, "halving"}}) {
+        std::pair{Kind::recompute, "norms"}, std::pair{Kind::lr_schedule, "halving"},
+        std::pair{Kind::packing, "dealt"}}) {
     INFO(name);
     const mw::Registration& found = registry.find(kind, name);
     CHECK(found.kind == kind);
@@ -243,7 +244,7 @@ TEST_CASE("what is built in is registered as plugins' things are") {
   PluginRegistry registry({});
   mw::Problems problems;
   for (const Kind kind : {Kind::model, Kind::data, Kind::optimizer, Kind::lr_schedule,
-                          Kind::microbatch, Kind::recompute}) {
+                          Kind::microbatch, Kind::recompute, Kind::packing}) {
     const auto all = registry.list(kind);
     CHECK(all.size() >= 2);
     for (const mw::Registration* one : all) {

@@ -114,6 +114,9 @@ class Graph {
   // its form of OpType::in_documents. Throws Error (plan, "model.documents") with the ops that have
   // none.
   Graph with_documents() const;
+  // A copy of such a graph for rows whose documents are parted over `ways` ranks
+  // (parted_by_documents), with OpType::in_parted_documents of each op. Throws as with_documents().
+  Graph with_parted_documents(int ways) const;
   std::vector<int> parameters() const;  // indices of values, in the order in which they were added
   std::int64_t count(int value) const;  // global elements of a value
   std::int64_t parameter_count() const;
@@ -146,6 +149,9 @@ class Graph {
   void keep(Op op);  // appends an op that makes values of this graph
   // A copy of this graph in which each op is replaced by what `form` (index, op, copy) returns. The
   // function may append ops to the copy. Values keep their indices.
+  // As replaced(), where an op may have no form; such ops are refused because they `need`.
+  template <class Form>
+  Graph in_forms(const Form& form, const std::string& need, const std::string& hint) const;
   template <class Form>
   Graph replaced(const Form& form) const {
     Graph other = *this;

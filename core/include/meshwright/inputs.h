@@ -14,9 +14,18 @@ namespace mw {
 // What a run brings for a data value, by the value's name. Every run has "tokens" and "labels",
 // indices of (batch, seq), and "positions", indices of (seq); "positions of DIM" are indices of
 // another dim. "starts" (batch, seq) is, for each token, the place in its row at which its document
-// begins. Names of a LossDivisor are data values of every run too. All other names are inputs
-// (DataInput), of any dims that begin with batch.
-enum class DataValue : std::uint8_t { tokens, labels, positions, starts, loss_divisors, input };
+// begins, and "places" (batch, seq) are the tokens' own places, where tokens lie in another order
+// (Draft::part_documents). Names of a LossDivisor are data values of every run too. All other names
+// are inputs (DataInput), of any dims that begin with batch.
+enum class DataValue : std::uint8_t {
+  tokens,
+  labels,
+  positions,
+  starts,
+  places,
+  loss_divisors,
+  input
+};
 DataValue data_value_of(std::string_view name);
 // Whether a rank loads a value of this kind by reading whole rows of it, of its samples.
 bool is_read_in_rows(DataValue kind);

@@ -124,6 +124,9 @@ class RankRun {
   // training. `batch`: the size of the dim "batch" for this tensor (Program::batch_of).
   virtual at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                                   const Layout& to, std::int64_t batch = 0) = 0;
+  // A whole tensor of a microbatch with the elements of every dim in their natural order, which a
+  // strategy may have changed (Draft::permute_tokens, part_documents).
+  virtual at::Tensor in_own_order(at::Tensor whole, const Dims& dims, int microbatch) const = 0;
   virtual Communicator& group(const RankSet& set) = 0;
 
   // Collective. step() runs one training step. evaluate() computes a batch of

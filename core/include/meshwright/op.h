@@ -215,6 +215,14 @@ class OpType {
   // this form reads are appended to `graph`. Nothing: there is no such form. By default, `op`
   // itself, unless it needs tokens whole, sums them for each sample, or reads their positions.
   virtual std::optional<Op> in_documents(const Op& op, int starts, Graph& graph) const;
+  // Called on ops of in_documents() where a row's tokens lie in an order of its own, because each
+  // document is parted over `ways` ranks. `places`: the data value of that name (inputs.h). Returns
+  // a form of `op` that takes a token's place in its row from there; the dims of its outputs may
+  // become others, which ops that read these must then take. Nothing: there is no such form. By
+  // default, `op` itself, if in_documents() would return it by default, and it does not read where
+  // documents begin.
+  virtual std::optional<Op> in_parted_documents(const Op& op, int places, int ways,
+                                                Graph& graph) const;
   // The share of the operations of its Cost that a form of in_documents() executes for some rows on
   // this rank. `documents`: for each row, the places at which documents begin.
   using DocumentsOfRows = std::vector<std::vector<std::int64_t>>;

@@ -161,6 +161,7 @@ struct Program {
   double imbalance = 1;
   // For each permuted dim, its ranges in the order in which they lie (Draft::permute_tokens).
   std::map<Dim, std::vector<Range>> token_permutation;
+  int document_parts = 1;  // over how many parts of seq each document is parted
 
   bool has_masters() const { return optimizer_dtype != dtype; }
   // The dtype of a value of the graph.

@@ -41,8 +41,9 @@ enum class Kind : std::uint32_t {
   weave,        // weave.h
   observer,     // observer.h
   device,       // platform.h
+  packing,      // packing.h
 };
-inline constexpr Kind last_kind = Kind::device;
+inline constexpr Kind last_kind = Kind::packing;
 
 const char* name_of(Kind kind);  // "lr_schedule": in JSON
 const char* noun_of(Kind kind);  // "learning-rate schedule": for people

@@ -170,6 +170,10 @@ class Draft {
   // Changes the order of the elements of `dim`, in the data and in all tensors that depend on them;
   // axes then split the dim in its new order. `order`: ranges that cover the whole dim once.
   void permute_tokens(Dim dim, std::vector<Range> order);
+  // Where rows hold several documents: parts each document over the `ways` parts into which seq is
+  // cut (parted_by_documents), in the data of each row. Refuses models with ops that have no form
+  // for this (OpType::in_parted_documents).
+  void part_documents(int ways);
   // For predictions, sets the number of rows of sparse tensors on the fullest rank, divided by the
   // average over ranks. `option`: the strategy's option that gives it, for advice after a run;
   // `most`: the largest possible value (0: not known).
@@ -195,6 +199,7 @@ class Draft {
   const std::vector<RotationRule>& rotations() const { return rotations_; }
   const std::vector<SliceRule>& slices() const { return slices_; }
   const std::map<Dim, std::vector<Range>>& order() const { return order_; }
+  int document_parts() const { return document_parts_; }
   const std::vector<Pass>& passes() const { return passes_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::optional<Pipeline>& pipeline() const { return pipeline_; }
@@ -214,6 +219,7 @@ class Draft {
   std::vector<RotationRule> rotations_;
   std::vector<SliceRule> slices_;
   std::map<Dim, std::vector<Range>> order_;
+  int document_parts_ = 1;
   ExpectedImbalance imbalance_;
   std::vector<Pass> passes_;
   std::vector<std::string> notes_;

@@ -483,7 +483,8 @@ constexpr std::array called{Called{"unknown", "unknown"},
                             Called{"lr_schedule", "learning-rate schedule"},
                             Called{"weave", "weave"},
                             Called{"observer", "observer"},
-                            Called{"device", "device"}};
+                            Called{"device", "device"},
+                            Called{"packing", "packing policy"}};
 static_assert(called.size() == static_cast<std::size_t>(last_kind) + 1);
 
 }  // namespace

@@ -29,22 +29,54 @@ std::optional<Op> OpType::in_documents(const Op& op, int, Graph& graph) const {
   return op;
 }
 
-Graph Graph::with_documents() const {
+std::optional<Op> OpType::in_parted_documents(const Op& op, int, int, Graph& graph) const {
+  const bool as_before = std::all_of(op.inputs.begin(), op.inputs.end(), [&](const Use& use) {
+    return use.dims.size() == graph.value(use.value).dims.size();
+  });
+  if (!as_before || reads(graph, op, DataValue::starts)) return {};
+  return OpType::in_documents(op, -1, graph);
+}
+
+template <class Form>
+Graph Graph::in_forms(const Form& form, const std::string& need, const std::string& hint) const {
   std::vector<std::string> without;
-  Graph source = *this;
-  int starts = source.find("starts");
-  if (starts < 0) starts = source.add_data("starts", {"batch", "seq"}, Scalar::index);
-  Graph other = source.replaced([&](int, const Op& op, Graph& graph) {
-    auto form = op.type->in_documents(op, starts, graph);
-    if (!form) without.push_back(op.name);
-    return form ? *std::move(form) : op;
+  Graph other = replaced([&](int, const Op& op, Graph& graph) {
+    auto made = form(op, graph);
+    if (!made) without.push_back(op.name);
+    return made ? *std::move(made) : op;
   });
   if (without.empty()) return other;
   throw Error(Stage::plan, "model.documents", "model",
               "model: the rows of the data hold several documents, and " + join(without) +
-                  (without.size() == 1 ? " mixes" : " mix") +
-                  " tokens of a row, or needs their places in it, whatever their documents are",
-              "leave these ops out, or take data whose samples are one document each");
+                  (without.size() == 1 ? " mixes" : " mix") + need,
+              hint);
+}
+
+Graph Graph::with_documents() const {
+  Graph source = *this;
+  int starts = source.find("starts");
+  if (starts < 0) starts = source.add_data("starts", {"batch", "seq"}, Scalar::index);
+  return source.in_forms(
+      [&](const Op& op, Graph& graph) { return op.type->in_documents(op, starts, graph); },
+      " tokens of a row, or needs their places in it, whatever their documents are",
+      "leave these ops out, or take data whose samples are one document each");
+}
+
+Graph Graph::with_parted_documents(int ways) const {
+  Graph source = *this;
+  const int places = source.add_data("places", {"batch", "seq"}, Scalar::index);
+  return source.in_forms(
+      [&](const Op& op, Graph& graph) {
+        auto form = op.type->in_parted_documents(op, places, ways, graph);
+        for (std::size_t o = 0; form && o < op.outputs.size(); ++o) {
+          const Dims& dims = form->output_dims[o];
+          if (dims != op.output_dims[o])
+            graph.body_->values[static_cast<std::size_t>(op.outputs[o])].dims = dims;
+        }
+        return form;
+      },
+      " tokens in the order in which a row has them, where sp parts each document over ranks",
+      "write sp { ..., balance = \"zigzag\" }, which parts rows");
 }
 
 }  // namespace mw

@@ -261,6 +261,7 @@ DataValue data_value_of(std::string_view name) {
   if (name == "tokens") return DataValue::tokens;
   if (name == "labels") return DataValue::labels;
   if (name == "starts") return DataValue::starts;
+  if (name == "places") return DataValue::places;
   if (LossDivisor::of(name)) return DataValue::loss_divisors;
   const bool positions = name == "positions" || name.starts_with("positions of ");
   return positions ? DataValue::positions : DataValue::input;
@@ -274,7 +275,8 @@ bool reads(const Graph& graph, const Op& op, DataValue kind) {
 }
 
 bool is_read_in_rows(DataValue kind) {
-  return kind == DataValue::starts || kind == DataValue::loss_divisors || kind == DataValue::input;
+  return kind == DataValue::starts || kind == DataValue::places ||
+         kind == DataValue::loss_divisors || kind == DataValue::input;
 }
 
 void check_data_values(const Graph& graph, const std::vector<DataInput>& inputs,

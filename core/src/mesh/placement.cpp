@@ -125,6 +125,36 @@ std::vector<std::int64_t> local_sizes(Dim dim, std::int64_t size, const Layout& 
   return sizes;
 }
 
+std::vector<Range> parted_by_documents(const std::vector<std::int64_t>& documents,
+                                       std::int64_t tokens, int ways) {
+  std::vector<std::vector<Range>> of_rank(static_cast<std::size_t>(ways));
+  std::int64_t next = 0;  // the rank that has the next token of those that are left over
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    const std::int64_t begin = documents[d];
+    const std::int64_t size = (d + 1 < documents.size() ? documents[d + 1] : tokens) - begin;
+    const std::int64_t part = size / (2 * ways), left = size % (2 * ways);
+    std::int64_t front = begin, back = begin + size;
+    for (int rank = 0; rank < ways; ++rank) {
+      // Tokens that are left over go round the ranks, from one document to the next.
+      const std::int64_t turn = (rank - next + ways) % ways, more = (left - turn + ways - 1) / ways;
+      const std::int64_t first = part + (more > 0 ? 1 : 0), last = part + (more > 1 ? 1 : 0);
+      auto& ranges = of_rank[static_cast<std::size_t>(rank)];
+      back -= last;
+      if (first > 0) ranges.push_back({front, first});
+      front += first;
+      if (last > 0 && front == back) {  // the last rank's two parts are one
+        ranges.back().size += last;
+      } else if (last > 0) {
+        ranges.push_back({back, last});
+      }
+    }
+    next = (next + left) % ways;
+  }
+  std::vector<Range> order;
+  for (const auto& ranges : of_rank) order.insert(order.end(), ranges.begin(), ranges.end());
+  return order;
+}
+
 std::vector<Range> lying_at(const std::vector<Range>& order, Range part) {
   std::vector<Range> found;
   std::int64_t lies = 0;

@@ -147,6 +147,7 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
     program.follow = derived.follow;
     program.rotations = derived.rotations;
     program.token_permutation = options.order;
+    program.document_parts = options.document_parts;
     program.imbalance = options.imbalance;
   }
   // empty unless needed: placements of a large model are slow to copy

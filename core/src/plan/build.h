@@ -29,6 +29,7 @@ struct BuildOptions {
   bool update_needs_totals = true;
   int threads = 1;
   std::map<Dim, std::vector<Range>> order;
+  int document_parts = 1;
   double imbalance = 1;
   bool split = false;  // also segments "dgrad" and "wgrad", for schedules that part them
 };

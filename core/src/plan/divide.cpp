@@ -14,7 +14,9 @@ namespace {
 class Divider {
  public:
   Divider(const std::shared_ptr<const Graph>& graph, const Draft& draft)
-      : graph_(graph), mesh_(draft.mesh()), made_{graph, draft.rules(), draft.order()} {}
+      : graph_(graph),
+        mesh_(draft.mesh()),
+        made_{graph, draft.rules(), draft.order(), draft.document_parts()} {}
 
   DividedGraph run() {
     const std::vector<Rule> rules = made_.rules;
@@ -131,7 +133,10 @@ class Divider {
 
 }  // namespace
 
-DividedGraph divide(const std::shared_ptr<const Graph>& graph, const Draft& draft) {
+DividedGraph divide(const std::shared_ptr<const Graph>& model, const Draft& draft) {
+  std::shared_ptr<const Graph> graph = model;
+  if (const int parts = draft.document_parts(); parts > 1)
+    graph = std::make_shared<const Graph>(model->with_parted_documents(parts));
   return Divider(graph, draft).run();
 }
 

@@ -16,6 +16,7 @@ struct DividedGraph {
   std::shared_ptr<const Graph> graph;  // the model's own, if nothing is divided
   std::vector<Rule> rules;
   std::map<Dim, std::vector<Range>> order;
+  int document_parts = 1;  // Draft::part_documents
 };
 DividedGraph divide(const std::shared_ptr<const Graph>& graph, const Draft& draft);
 

@@ -337,6 +337,20 @@ void Draft::permute_tokens(Dim dim, std::vector<Range> order) {
   }
 }
 
+void Draft::part_documents(int ways) {
+  if (document_parts_ > 1) {
+    refuse("order.twice", "", "documents are already parted by another strategy",
+           "leave one of them out");
+    return;
+  }
+  try {
+    (void)graph_.with_parted_documents(ways);
+    document_parts_ = ways;
+  } catch (const Error& error) {
+    problems_.add(error);
+  }
+}
+
 bool Draft::divides(const std::string& axis, Dim dim) const {
   const auto info = graph_.dims().find(dim);
   return info != graph_.dims().end() && info->second.size % mesh_.axis(axis).ways == 0;

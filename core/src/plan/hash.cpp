@@ -232,6 +232,7 @@ void Digest::add(const Program& p) {
     add(dim);
     add(order);
   }
+  if (p.document_parts > 1) add(p.document_parts);
 }
 
 // Names and kinds of ops, which a pass may have changed: the description has the model's numbers.

@@ -144,6 +144,7 @@ class ProgramMaker {
     options.reduce_dtype = plan_.request.fp32_sums ? wide : options.dtype;
     options.optimizer = plan_.request.optimizer;
     options.order = divided_.order;
+    options.document_parts = divided_.document_parts;
     options.update_needs_totals =
         plan_.request.may_leave_out || (options.optimizer && options.optimizer->clip() > 0);
     options.imbalance = plan_.imbalance.factor;

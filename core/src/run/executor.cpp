@@ -408,6 +408,20 @@ at::Tensor Executor::read_starts(const std::vector<std::int64_t>& numbers) const
   return rows;
 }
 
+// Reads, for each token of some samples, its place in its row, in the order in which tokens lie.
+at::Tensor Executor::read_places(const std::vector<std::int64_t>& numbers) const {
+  const at::Tensor rows =
+      at::empty({static_cast<std::int64_t>(numbers.size()), graph_.size("seq")}, at::kLong);
+  auto* places = rows.data_ptr<std::int64_t>();
+  for (const std::int64_t number : numbers) {
+    for (const Range& run : order_of(number)) {
+      std::iota(places, places + run.size, run.offset);
+      places += run.size;
+    }
+  }
+  return rows;
+}
+
 // Reads the divisors of the labels of some samples.
 at::Tensor Executor::read_divisors(const LossDivisor& divisor,
                                    const std::vector<std::int64_t>& numbers) const {
@@ -456,24 +470,50 @@ at::Tensor Executor::read_input(const std::string& name,
 }
 
 // The numbers of the samples that are some rows of a microbatch.
-std::vector<std::int64_t> Executor::samples_of(const Microbatch& m, const Range& rows) const {
-  const auto first = samples_.begin() + program_.first_row(m.number) + rows.offset;
+std::vector<std::int64_t> Executor::samples_of(int microbatch, const Range& rows) const {
+  const auto first = samples_.begin() + program_.first_row(microbatch) + rows.offset;
   return {first, first + rows.size};
+}
+
+std::vector<Range> Executor::order_of(std::int64_t number) const {
+  const std::int64_t sequence = graph_.size("seq");
+  return parted_by_documents(setup_.data->documents(number, sequence), sequence,
+                             program_.document_parts);
+}
+
+void Executor::part_documents(const at::Tensor& rows, std::int64_t at,
+                              const std::vector<std::int64_t>& numbers) const {
+  if (program_.document_parts == 1 || numbers.empty()) return;
+  // The ledger knows tensors of ATen's; this copy of one row is in none of its predictions.
+  std::vector<std::byte> bytes(rows[0].nbytes());
+  const at::Tensor before = at::from_blob(bytes.data(), rows[0].sizes(), rows.options());
+  for (std::size_t row = 0; row < numbers.size(); ++row) {
+    const at::Tensor lies = rows[static_cast<std::int64_t>(row)];
+    before.copy_(lies);
+    std::int64_t next = 0;
+    for (const Range& run : order_of(numbers[row])) {
+      lies.narrow(at - 1, next, run.size).copy_(before.narrow(at - 1, run.offset, run.size));
+      next += run.size;
+    }
+  }
 }
 
 // Reads whole rows, then takes this rank's part of them in the dtype of the slot.
 at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
   const Slot& slot = program_.slots[one.slot];
   const InputCut& cut = one.input;
-  const std::vector<std::int64_t> numbers = samples_of(m, cut.rows);
+  const std::vector<std::int64_t> numbers = samples_of(m.number, cut.rows);
   at::Tensor read;
   if (one.what == DataValue::input) {
     read = read_input(slot.name, numbers);
   } else if (one.what == DataValue::loss_divisors) {
     read = read_divisors(*LossDivisor::of(slot.name), numbers);
   } else {
-    read = read_starts(numbers);
+    read = one.what == DataValue::places ? read_places(numbers) : read_starts(numbers);
   }
+  const auto seq = std::find(slot.dims.begin(), slot.dims.end(), Dim("seq"));
+  if (one.what != DataValue::places && seq != slot.dims.end())
+    part_documents(read, seq - slot.dims.begin(), numbers);
   if (!cut.copies) return read;
   const at::Tensor part = at::empty(cut.local, read.options().dtype(scalar_type(slot.dtype)));
   std::size_t split = 0;  // the dim that may have several ranges
@@ -524,8 +564,11 @@ void Executor::load(const Lowered& l, Microbatch& m) {
       if (!tokens.defined()) {
         tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
         labels = at::empty_like(tokens);
-        setup_.data->sample_rows(samples_of(m, cut.rows), tokens, labels);
+        const std::vector<std::int64_t> numbers = samples_of(m.number, cut.rows);
+        setup_.data->sample_rows(numbers, tokens, labels);
         if (setup_.data->masks_labels()) to_ids(labels);
+        part_documents(tokens, 1, numbers);
+        part_documents(labels, 1, numbers);
       }
       data = in_runs(one.what == DataValue::labels ? labels : tokens, 1, cut.columns);
       if (cut.copies) data = data.contiguous();

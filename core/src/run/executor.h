@@ -90,6 +90,7 @@ class Executor : public RankRun {
   }
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                           const Layout& to, std::int64_t batch) override;
+  at::Tensor in_own_order(at::Tensor whole, const Dims& dims, int microbatch) const override;
   // The experts' loads that this step has counted, by layer and element; empty on all but the first
   // rank of a stage.
   std::map<std::pair<int, std::int64_t>, std::int64_t> expert_loads();
@@ -167,7 +168,13 @@ class Executor : public RankRun {
   at::Tensor read_divisors(const LossDivisor& divisor,
                            const std::vector<std::int64_t>& numbers) const;
   at::Tensor read_starts(const std::vector<std::int64_t>& numbers) const;
-  std::vector<std::int64_t> samples_of(const Microbatch& m, const Range& rows) const;
+  at::Tensor read_places(const std::vector<std::int64_t>& numbers) const;
+  std::vector<std::int64_t> samples_of(int microbatch, const Range& rows) const;
+  // The order in which the tokens of a sample lie whose documents are parted.
+  std::vector<Range> order_of(std::int64_t number) const;
+  // Brings the whole rows of some samples into this order. `at`: the dim seq.
+  void part_documents(const at::Tensor& rows, std::int64_t at,
+                      const std::vector<std::int64_t>& numbers) const;
   void copy(const Lowered& l, Microbatch& m);
   // A watcher, and the plugin's observer that brought it; no observer for the program's own.
   struct Watching {

@@ -236,6 +236,25 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
   return moved;
 }
 
+at::Tensor Executor::in_own_order(at::Tensor whole, const Dims& dims, int microbatch) const {
+  static const Dim batch("batch"), seq("seq");
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    const auto order = program_.token_permutation.find(dims[d]);
+    if (order != program_.token_permutation.end())
+      whole = from_runs(whole, static_cast<std::int64_t>(d), order->second);
+  }
+  if (program_.document_parts == 1 || !contains(dims, seq) || !contains(dims, batch)) return whole;
+  const auto at = [&](Dim dim) { return std::find(dims.begin(), dims.end(), dim) - dims.begin(); };
+  const at::Tensor by_row = whole.movedim(at(batch), 0), own = at::empty_like(by_row);
+  const std::int64_t tokens = at(seq) < at(batch) ? at(seq) : at(seq) - 1;  // in a row
+  const std::vector<std::int64_t> numbers = samples_of(microbatch, {0, whole.size(at(batch))});
+  for (std::size_t row = 0; row < numbers.size(); ++row) {
+    const auto r = static_cast<std::int64_t>(row);
+    own[r].copy_(from_runs(by_row[r], tokens, order_of(numbers[row])));
+  }
+  return own.movedim(0, at(batch)).contiguous();
+}
+
 void Executor::make_hooks() {
   Ledger::Scope scope(ledger_, Category::buffers);
   kept_->hooks.clear();

@@ -100,18 +100,12 @@ at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<R
   return at::cat(parts, at);
 }
 
-at::Tensor in_own_order(const Program& program, at::Tensor whole, const Dims& dims) {
-  for (std::size_t d = 0; d < dims.size(); ++d) {
-    const auto order = program.token_permutation.find(dims[d]);
-    if (order == program.token_permutation.end()) continue;
-    const auto at = static_cast<std::int64_t>(d);
-    at::Tensor own = at::empty_like(whole);
-    std::int64_t lies = 0;
-    for (const Range& range : order->second) {
-      own.narrow(at, range.offset, range.size).copy_(whole.narrow(at, lies, range.size));
-      lies += range.size;
-    }
-    whole = own;
+at::Tensor from_runs(const at::Tensor& lies, std::int64_t at, const std::vector<Range>& runs) {
+  at::Tensor whole = at::empty_like(lies);
+  std::int64_t next = 0;
+  for (const Range& range : runs) {
+    whole.narrow(at, range.offset, range.size).copy_(lies.narrow(at, next, range.size));
+    next += range.size;
   }
   return whole;
 }

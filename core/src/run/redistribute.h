@@ -61,5 +61,7 @@ at::Tensor local_move(const Move& move, const ReadyMove& ready, const at::Tensor
 
 // The elements of dim `at` of a tensor in the order of `runs`, or those of one run as a view.
 at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<Range>& runs);
+// Undoes in_runs() of runs that cover the whole dim.
+at::Tensor from_runs(const at::Tensor& lies, std::int64_t at, const std::vector<Range>& runs);
 
 }  // namespace mw

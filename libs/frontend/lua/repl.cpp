@@ -94,7 +94,7 @@ std::string raw_text(lua_State* lua, const char* key) {
 constexpr Kind kinds_of_tables[] = {Kind::scheduler, Kind::model,     Kind::data,
                                     Kind::optimizer, Kind::recompute, Kind::microbatch,
                                     Kind::hook,      Kind::cluster,   Kind::lr_schedule,
-                                    Kind::weave,     Kind::observer};
+                                    Kind::weave,     Kind::observer,  Kind::packing};
 
 // The options of the table that the name `path` takes; null if it takes none.
 const Options* options_of(Script::State& state, const std::string& path) {

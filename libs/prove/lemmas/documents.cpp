@@ -7,9 +7,23 @@
 namespace mw::lemmas {
 namespace {
 
-bool is_starts(const Graph& graph, const Use& use) {
-  const Value& value = graph.value(use.value);
-  return value.source == Value::Source::data && data_value_of(value.name) == DataValue::starts;
+const Use& use_of(DataValue kind, const Graph& graph, const Op& op) {
+  return *std::find_if(op.inputs.begin(), op.inputs.end(), [&](const Use& use) {
+    const Value& value = graph.value(use.value);
+    return value.source == Value::Source::data && data_value_of(value.name) == kind;
+  });
+}
+
+// A tensor whose tokens are taken from `places` (batch, seq); itself if it has not both dims.
+at::Tensor taken(const at::Tensor& tensor, const at::Tensor& places, const Dims& dims, Dim batch,
+                 Dim tokens) {
+  if (!contains(dims, batch) || !contains(dims, tokens)) return tensor;
+  const auto at_batch = std::find(dims.begin(), dims.end(), batch) - dims.begin(),
+             at_tokens = std::find(dims.begin(), dims.end(), tokens) - dims.begin();
+  const at::Tensor rows = tensor.movedim({at_batch, at_tokens}, {0, 1});
+  at::Tensor index = places;
+  while (index.dim() < rows.dim()) index = index.unsqueeze(-1);
+  return rows.gather(1, index.expand_as(rows)).movedim({0, 1}, {at_batch, at_tokens}).contiguous();
 }
 
 // A mask of tokens (batch, seq), as it broadcasts to a tensor of `dims`, in which these are `batch`
@@ -30,11 +44,10 @@ at::Tensor broadcast(const at::Tensor& mask, const Dims& dims, Dim batch, Dim to
 std::vector<Fault> check_documents(WholeOp& whole, const Bound& bound) {
   const Graph& graph = whole.graph();
   const Op& op = whole.op();
-  const auto starts_use = std::find_if(op.inputs.begin(), op.inputs.end(),
-                                       [&](const Use& use) { return is_starts(graph, use); });
+  const Use* starts_use = &use_of(DataValue::starts, graph, op);
   const Dim batch("batch"), seq("seq");
   const OpCase& c = whole.whole();
-  const at::Tensor starts = c.inputs[static_cast<std::size_t>(starts_use - op.inputs.begin())];
+  const at::Tensor starts = c.inputs[static_cast<std::size_t>(starts_use - op.inputs.data())];
   std::vector<Fault> faults;
   for (const at::Tensor& changed : {starts.eq(0), starts.eq(starts.amax(1, true))}) {
     OpCase other = c;
@@ -62,6 +75,29 @@ std::vector<Fault> check_documents(WholeOp& whole, const Bound& bound) {
     }
   }
   return faults;
+}
+
+std::vector<Fault> check_parted_documents(WholeOp& whole, const Bound& bound) {
+  const Graph& graph = whole.graph();
+  const Op& op = whole.op();
+  const Use& use = use_of(DataValue::places, graph, op);
+  const Dim batch("batch"), seq("seq");
+  OpCase sorted = whole.whole();
+  const at::Tensor sorts =
+      sorted.inputs[static_cast<std::size_t>(&use - op.inputs.data())].argsort();
+  for (std::size_t i = 0; i < sorted.inputs.size(); ++i)
+    sorted.inputs[i] =
+        taken(sorted.inputs[i], sorts, graph.value(op.inputs[i].value).dims, batch, seq);
+  const Made made = forward(sorted);
+  for (std::size_t k = 0; k < made.outputs.size(); ++k) {
+    double error = 0;
+    const at::Tensor own =
+        taken(whole.made().outputs[k], sorts, op.output_dims[k], use.dims[0], use.dims[1]);
+    const std::string text = difference(own, made.outputs[k], 0, bound, error);
+    if (text.empty()) continue;
+    return {{Piece::forward, "results change with the order in which tokens lie: " + text, error}};
+  }
+  return {};
 }
 
 }  // namespace mw::lemmas

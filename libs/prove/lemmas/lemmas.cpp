@@ -146,6 +146,14 @@ class Checker {
             "OpType::in_documents in meshwright/op.h says what a token may see", outcome);
       });
     }
+    if (reads(graph_, what, DataValue::places)) {
+      take(op, axes, "parted documents", 1,
+           [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
+             say(whole.op(), "", check_parted_documents(whole, bound),
+                 "OpType::in_parted_documents in meshwright/op.h says where tokens' places are",
+                 outcome);
+           });
+    }
     if (!what.model_op || !what.is_of_model()) return;
     take(op, axes, "in parts", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
       say(whole.op(), "", check_in_parts(whole, bound),

@@ -53,6 +53,9 @@ std::vector<Fault> check_in_parts(WholeOp& last, const Bound& bound);
 // Changes tokens of one document of an op that reads where documents begin (inputs.h: starts): no
 // result of another document may change.
 std::vector<Fault> check_documents(WholeOp& whole, const Bound& bound);
+// Brings the tokens of an op that reads their places (inputs.h) into the order of these: the
+// results must be the same ones in that order.
+std::vector<Fault> check_parted_documents(WholeOp& whole, const Bound& bound);
 
 // Whether an op declares that its gradient is deliberately not the derivative (StraightThrough).
 bool is_straight_through(const Op& op);

@@ -198,9 +198,12 @@ at::Tensor WholeOp::draw_index(const Value& value) {
     return at::arange(shape[0], options);
   if (data && kind == DataValue::starts) {  // a quarter of the tokens begin a document
     const at::Tensor places = at::arange(shape[1], options),
-                     begins = at::rand(shape, generator_).lt(0.25).to(at::kLong);
-    return std::get<0>((places * begins).cummax(1));
+                     begins = at::rand(shape, generator_).lt(0.25).to(at::kLong),
+                     starts = std::get<0>((places * begins).cummax(1));
+    const int order = graph_.find("places");
+    return order < 0 ? starts : starts.gather(1, draw(order, 0));
   }
+  if (data && kind == DataValue::places) return at::rand(shape, generator_).argsort();
   if (data && kind == DataValue::loss_divisors)  // 0 for a quarter of the labels
     return at::randint(0, 4, shape, generator_, options) * 3;
   std::int64_t limit = 0;

@@ -106,7 +106,7 @@ local usages = {
   strategy = "plan = { NAME { … } }", op = "y = x:NAME { … } in a block of mw.model", cluster = 'cluster = mw.cluster("NAME")',
   recompute = 'recompute = "NAME"', scheduler = '{ schedule = "NAME" } of a pipeline',
   weave = '{ weave = "NAME" } of a pipeline', hook = '{ hook = "NAME" } of data parallelism',
-  observer = 'observers = { NAME { … } }', device = 'device = "NAME"',
+  observer = 'observers = { NAME { … } }', device = 'device = "NAME"', packing = 'data = mw.pack { …, into = "NAME" }',
 }
 local made = { model = "model", data = "data", optimizer = "optimizer", microbatch = "microbatch", lr_schedule = "schedule" }
 

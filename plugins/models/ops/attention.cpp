@@ -2,8 +2,10 @@
 // in ring steps from other ranks. Where rows hold several documents, each sample has blocks of its
 // own, those that its tokens see.
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <limits>
+#include <span>
 
 #include "attend.h"
 #include "blocks.h"
@@ -27,6 +29,7 @@ struct Shape {
   std::int64_t keys = 0, read = 0;
   int ring_step = 0;
   bool documents = false;  // kernels compute one sample at a time
+  bool sorts = false;      // each sample's keys and values are first brought into their order
 
   // Whether one call of the kernel computes everything.
   bool one() const {
@@ -55,15 +58,32 @@ struct Shape {
 
 struct AttentionOptions {
   std::int64_t window = 0;
-  bool documents = false;  // the last input has the places of documents (batch, seq)
+  bool documents = false;  // a further input has the places of documents (batch, seq)
+  int parts = 1;  // documents are parted, and two more inputs have the places of queries and keys
   friend bool operator==(const AttentionOptions&, const AttentionOptions&) = default;
 };
+
+// Tokens of a row in the order in which they lie if its documents are parted. Keys that are all
+// present are read in the order of their places.
+LocalDim parted(const LocalDim& tokens, const std::vector<std::int64_t>& documents, int parts) {
+  LocalDim dim = tokens;
+  if (parts > 1 && dim.size < dim.global)
+    dim.runs = lying_at(parted_by_documents(documents, dim.global, parts), {dim.offset, dim.size});
+  return dim;
+}
+
+std::vector<Block> blocks_of(const Op& op, const LocalDims& dims, const AttentionOptions& options,
+                             const std::vector<std::int64_t>& documents) {
+  const LocalDim &q = dims.at(op.inputs[0].dims[1]), &k = dims.at(op.inputs[1].dims[1]);
+  return causal_blocks(parted(q, documents, options.parts), parted(k, documents, options.parts),
+                       options.window, options.documents ? documents : std::vector<std::int64_t>());
+}
 
 Shape shape_of(const Op& op, const LocalDims& dims, const AttentionOptions& options) {
   const Dims& q = op.inputs[0].dims;
   const Dims& k = op.inputs[1].dims;
   Shape shape;
-  shape.blocks = causal_blocks(dims.at(q[1]), dims.at(k[1]), options.window);
+  shape.blocks = blocks_of(op, dims, options, {0});
   shape.documents = options.documents;
   shape.map = map_heads(dims.at(q[2]), dims.at(k[2]));
   shape.batch = dims.at(q[0]).size;
@@ -75,6 +95,12 @@ Shape shape_of(const Op& op, const LocalDims& dims, const AttentionOptions& opti
   shape.ring_step = dims.ring_step();
   for (const Block& block : shape.blocks) {
     shape.read = std::max(shape.read, block.keys.offset + block.keys.size);
+  }
+  if (options.parts > 1) {  // what is seen depends on the documents
+    shape.read = shape.keys;
+    shape.sorts = shape.keys == dims.at(k[1]).global;
+    if (shape.blocks.empty())
+      shape.blocks = {{{0, shape.queries}, {0, shape.keys}, {Sight::Kind::all, 0}}};
   }
   return shape;
 }
@@ -112,6 +138,12 @@ class Attention final : public OpType {
     return attention_in_documents(
         op, starts, graph, only_of<Attention>(AttentionOptions{options_.window, true}), false);
   }
+  std::optional<Op> in_parted_documents(const Op& op, int places, int ways,
+                                        Graph& graph) const override {
+    if (!options_.documents) return OpType::in_parted_documents(op, places, ways, graph);
+    return attention_in_parted_documents(
+        op, places, only_of<Attention>(AttentionOptions{options_.window, true, ways}));
+  }
 
   void forward(const Op& op, OpCall& call) const override {
     const Shape shape = shape_of(op, call.dims, options_);
@@ -136,10 +168,11 @@ class Attention final : public OpType {
     }
     const Attended whole{call.outputs[0], call.saved[0]};
     if (!shape.documents) return add_blocks(shape, shape.blocks, q, k, v, whole);
-    each_sample(op, call, [&](std::int64_t b, const std::vector<Block>& blocks) {
-      add_blocks(shape, blocks, q.narrow(0, b, 1), k.narrow(0, b, 1), v.narrow(0, b, 1),
-                 sample(whole, b));
-    });
+    each_sample(op, call,
+                [&](std::int64_t b, const std::vector<Block>& blocks, const TokenOrder& keys) {
+                  add_blocks(shape, blocks, q.narrow(0, b, 1), keys.sorted(k.narrow(0, b, 1)),
+                             keys.sorted(v.narrow(0, b, 1)), sample(whole, b));
+                });
   }
 
   void backward(const Op& op, OpCall& call) const override {
@@ -171,7 +204,7 @@ class Attention final : public OpType {
     const double all = executed(shape.blocks) * static_cast<double>(documents.size());
     if (!options_.documents || all == 0) return 1;
     double sum = 0;
-    for (const auto& of_row : documents) sum += executed(blocks_of(op, dims, of_row));
+    for (const auto& of_row : documents) sum += executed(blocks_of(op, dims, options_, of_row));
     return sum / all;
   }
 
@@ -201,8 +234,10 @@ class Attention final : public OpType {
     // Bytes held while backward's kernel runs: the copies, and the gradients of keys and values
     // that are not yet the op's own. What stays is counted as output.
     const bool own = shape.map.identity() && shape.read == shape.keys;
-    const std::int64_t around =
-        copied + (backward && !own ? spread_k + spread_v - kept_k - kept_v : 0);
+    const std::int64_t sorted = shape.sorts ? (spread_k + spread_v) / calls : 0;
+    const std::int64_t around = copied + (backward ? 2 : 1) * sorted +
+                                (backward && !own ? spread_k + spread_v - kept_k - kept_v : 0);
+    cost.bytes += static_cast<double>((backward ? 4 : 2) * calls * sorted);
     std::int64_t most = 0;
     for (const Block& block : shape.blocks) {
       const AttendSizes sizes = shape.sizes(block);
@@ -222,7 +257,8 @@ class Attention final : public OpType {
         // Merging then makes the shares of both. A half type's output is weighted in fp32: a copy
         // and its product.
         const std::int64_t weighted = element < 4 ? 2 * made * wide_element(element) / element : 0;
-        if (shape.merges(block)) most = std::max(most, copied + results + 2 * lse + weighted);
+        if (shape.merges(block))
+          most = std::max(most, copied + sorted + results + 2 * lse + weighted);
       }
       most = std::max(most, around + results + attend_on_accelerator(sizes, element, backward));
     }
@@ -235,29 +271,57 @@ class Attention final : public OpType {
   }
 
  private:
-  // Calls `compute` with each sample and the blocks of queries and keys that its documents see.
+  // Calls `compute` with each sample, the blocks of queries and keys that its documents see, and
+  // the order in which these blocks have the keys.
   template <class Compute>
   void each_sample(const Op& op, const OpCall& call, const Compute& compute) const {
-    at::Tensor starts = call.inputs.back();
-    if (!starts.is_cpu()) {
-      const HostWait waits("the places of documents");
-      starts = starts.cpu();
-    }
-    starts = starts.contiguous();
-    const std::int64_t queries = starts.size(1);
-    for (std::int64_t b = 0; b < starts.size(0); ++b) {
-      const auto* of_row = starts.const_data_ptr<std::int64_t>() + b * queries;
+    const std::size_t first = call.inputs.size() - (options_.parts > 1 ? 3 : 1);
+    std::array<at::Tensor, 3> read;  // the places of documents, queries and keys
+    for (std::size_t i = first; i < call.inputs.size(); ++i)
+      read[i - first] = on_host(call.inputs[i]);
+    LocalDim queries = call.dims.at(op.inputs[0].dims[1]),
+             keys = call.dims.at(op.inputs[1].dims[1]);
+    for (std::int64_t b = 0; b < read[0].size(0); ++b) {
+      const std::span<const std::int64_t> starts = row(read[0], b);
       std::vector<std::int64_t> begins;
-      std::unique_copy(of_row, of_row + queries, std::back_inserter(begins));
+      std::unique_copy(starts.begin(), starts.end(), std::back_inserter(begins));
       std::sort(begins.begin(), begins.end());
       begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
-      compute(b, blocks_of(op, call.dims, begins));
+      TokenOrder order;
+      if (options_.parts > 1) {
+        queries.runs = runs_in(row(read[1], b));
+        keys.runs.clear();
+        if (keys.size < keys.global) {
+          keys.runs = runs_in(row(read[2], b));
+        } else {
+          order = TokenOrder(call.inputs[first + 2].narrow(0, b, 1));
+        }
+      }
+      compute(b, causal_blocks(queries, keys, options_.window, begins), order);
     }
   }
-  std::vector<Block> blocks_of(const Op& op, const LocalDims& dims,
-                               const std::vector<std::int64_t>& documents) const {
-    return causal_blocks(dims.at(op.inputs[0].dims[1]), dims.at(op.inputs[1].dims[1]),
-                         options_.window, documents);
+  static at::Tensor on_host(const at::Tensor& places) {
+    if (places.is_cpu()) return places.contiguous();
+    const HostWait waits("the places of documents");
+    return places.cpu().contiguous();
+  }
+  static std::span<const std::int64_t> row(const at::Tensor& places, std::int64_t b) {
+    const auto tokens = static_cast<std::size_t>(places.size(1));
+    return {places.const_data_ptr<std::int64_t>() + static_cast<std::size_t>(b) * tokens, tokens};
+  }
+  // The runs of tokens that are neighbours in their row. Operands of a trial (engine/scratch.h) are
+  // zeros, and have no order.
+  static std::vector<Range> runs_in(std::span<const std::int64_t> places) {
+    std::vector<Range> runs;
+    if (places.size() > 1 && places[0] == places[1]) return runs;
+    for (const std::int64_t place : places) {
+      if (!runs.empty() && runs.back().offset + runs.back().size == place) {
+        ++runs.back().size;
+      } else {
+        runs.push_back({place, 1});
+      }
+    }
+    return runs;
   }
 
   static void add_blocks(const Shape& shape, const std::vector<Block>& blocks, const at::Tensor& q,
@@ -309,14 +373,22 @@ class Attention final : public OpType {
     if (!dq.add) dq.tensor.zero_();
     const at::Tensor dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
     if (shape.documents) {
-      each_sample(op, call, [&](std::int64_t b, const std::vector<Block>& blocks) {
-        const auto one = [&](const at::Tensor& all) { return all.narrow(0, b, 1); };
-        const bool alone =
-            !dq.add && std::all_of(blocks.begin(), blocks.end(),
-                                   [](const Block& block) { return block.sight.causal(); });
-        add_gradients(blocks, one(dout), one(q), one(k), one(v), sample(whole, b),
-                      {one(dq.tensor), one(dk), one(dv)}, alone);
-      });
+      each_sample(
+          op, call, [&](std::int64_t b, const std::vector<Block>& blocks, const TokenOrder& keys) {
+            const auto one = [&](const at::Tensor& all) { return all.narrow(0, b, 1); };
+            const auto sum_of = [&](const at::Tensor& all) {
+              return shape.sorts ? at::zeros_like(one(all)) : one(all);
+            };
+            const at::Tensor dk_here = sum_of(dk), dv_here = sum_of(dv);
+            const bool alone =
+                !dq.add && std::all_of(blocks.begin(), blocks.end(),
+                                       [](const Block& block) { return block.sight.causal(); });
+            add_gradients(blocks, one(dout), one(q), keys.sorted(one(k)), keys.sorted(one(v)),
+                          sample(whole, b), {one(dq.tensor), dk_here, dv_here}, alone);
+            if (!shape.sorts) return;
+            one(dk).copy_(keys.as_they_lay(dk_here));
+            one(dv).copy_(keys.as_they_lay(dv_here));
+          });
     } else {
       add_gradients(shape.blocks, dout, q, k, v, whole, {dq.tensor, dk, dv}, false);
     }

@@ -121,6 +121,13 @@ class AddPositions final : public OpType {
     return form;
   }
 
+  // The places of tokens, in each row, instead of the positions of all rows.
+  std::optional<Op> in_parted_documents(const Op& op, int places, int, Graph&) const override {
+    Op form = op;
+    form.inputs[1] = {places, op.inputs[3].dims};
+    return form;
+  }
+
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor at = rows_read(call);
     at::Tensor rows = call.inputs[2].index_select(0, at.flatten());

@@ -5,6 +5,7 @@
 
 #include "fused.h"
 #include "kernel.h"
+#include "meshwright/graph.h"
 #include "meshwright/ops.h"
 #include "on_threads.h"
 
@@ -21,17 +22,26 @@ class RopeTable final : public OpType {
   OpTraits traits(const Op&) const override { return without_gradient(2); }
   // Scores depend on how far tokens lie from each other, which is the same from any first token.
   std::optional<Op> in_documents(const Op& op, int, Graph&) const override { return op; }
+  // Each row has angles of its own: (batch, seq, head_dim).
+  std::optional<Op> in_parted_documents(const Op& op, int places, int, Graph&) const override {
+    const Dim batch("batch");
+    Op form = op;
+    form.inputs[0] = {places, {batch, op.inputs[0].dims[0]}};
+    for (Dims& dims : form.output_dims) dims.insert(dims.begin(), batch);
+    return form;
+  }
 
   // Angles in double: in fp32 those of late positions would lose digits.
   void forward(const Op& op, OpCall& call) const override {
     const std::int64_t width = call.dims.at(op.output_dims[0].back()).global;
     const at::TensorOptions options = call.inputs[0].options().dtype(at::kDouble);
-    const at::Tensor angle = at::outer(call.inputs[0].to(at::kDouble), turns(width, options));
+    const at::Tensor angle =
+        call.inputs[0].to(at::kDouble).unsqueeze(-1).mul(turns(width, options));
     const at::Tensor cosine = angle.cos().mul_(of_.scale).to(call.real);
     const at::Tensor sine = angle.sin().mul_(of_.scale).to(call.real);
     const auto both = [&](const at::Tensor& first, const at::Tensor& second) {
-      if (of_.pairs == RopePairs::halves) return at::cat({first, second}, 1);
-      return at::stack({first, second}, 2).flatten(1);
+      if (of_.pairs == RopePairs::halves) return at::cat({first, second}, -1);
+      return at::stack({first, second}, -1).flatten(-2);
     };
     set_outputs(call, {both(cosine, cosine), both(sine.neg(), sine)});
   }
@@ -182,6 +192,14 @@ void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_tabl
   }
 }
 
+// rotate() with one table for all sequences, or with a table for each.
+void rotate_all(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cosine,
+                const at::Tensor& sine, RopePairs pairs, double sign, bool add) {
+  if (cosine.dim() == 2) return rotate(y, x, cosine, sine, pairs, sign, add);
+  for (std::int64_t b = 0; b < x.size(0); ++b)
+    rotate(part_of(y, 0, b, 1), part_of(x, 0, b, 1), cosine[b], sine[b], pairs, sign, add);
+}
+
 // The part of x that is rotated, a view (batch, seq, heads, width): of x's last dim the end, or, if
 // `first`, the beginning, as wide as the table. An x (batch, seq, width) has one head.
 at::Tensor turning(const at::Tensor& x, const at::Tensor& table, bool first) {
@@ -211,13 +229,23 @@ class Rope final : public OpType {
     return traits;
   }
 
+  std::optional<Op> in_parted_documents(const Op& op, int, int, Graph& graph) const override {
+    Op form = op;
+    for (const std::size_t table : {1, 2}) {
+      Dims& dims = form.inputs[table].dims;
+      if (graph.value(op.inputs[table].value).dims.size() > dims.size())
+        dims.insert(dims.begin(), op.inputs[0].dims[0]);
+    }
+    return form;
+  }
+
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor &x = call.inputs[0], &table = call.inputs[1];
     const at::Tensor y = call.in_place ? x : at::empty_like(x, at::MemoryFormat::Contiguous);
     if (const auto rest = still(y, table, first_); rest && !call.in_place)
       rest->copy_(*still(x, table, first_));
-    rotate(turning(y, table, first_), turning(x, table, first_), table, call.inputs[2], pairs_, 1,
-           false);
+    rotate_all(turning(y, table, first_), turning(x, table, first_), table, call.inputs[2], pairs_,
+               1, false);
     set_outputs(call, {y});
   }
 
@@ -233,8 +261,8 @@ class Rope final : public OpType {
         rest->copy_(*still(dy, table, first_));
       }
     }
-    rotate(turning(dx.tensor, table, first_), turning(dy, table, first_), table, call.inputs[2],
-           pairs_, -1, dx.add);
+    rotate_all(turning(dx.tensor, table, first_), turning(dy, table, first_), table, call.inputs[2],
+               pairs_, -1, dx.add);
   }
 
   Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {

@@ -138,16 +138,29 @@ class Route final : public OpType {
 // largest ones (Zhou et al. 2022, "Mixture-of-Experts with Expert Choice Routing", section 3.2).
 class Admit final : public OpType {
  public:
-  explicit Admit(std::int64_t capacity) : capacity_(capacity) {}
+  struct Options {
+    std::int64_t capacity = 0;
+    bool places = false;  // the last input has the places of tokens in their rows (batch, seq)
+    friend bool operator==(const Options&, const Options&) = default;
+  };
+  explicit Admit(const Options& options) : of_(options) {}
 
   std::string kind() const override { return "admit"; }
 
   OpTraits traits(const Op&) const override { return without_gradient(1); }
   // Capacity is a row's, whatever its documents are.
   std::optional<Op> in_documents(const Op& op, int, Graph&) const override { return op; }
+  std::optional<Op> in_parted_documents(const Op& op, int places, int, Graph&) const override {
+    Op form = op;
+    form.type = only_of<Admit>(Options{of_.capacity, true});
+    form.inputs.push_back({places, {op.inputs[0].dims[0], op.inputs[0].dims[1]}});
+    return form;
+  }
 
   void forward(const Op& op, OpCall& call) const override {
-    const TokenOrder order_of(call.dims.at(op.inputs[0].dims[1]), call.inputs[0]);
+    const TokenOrder order_of =
+        of_.places ? TokenOrder(call.inputs.back())
+                   : TokenOrder(call.dims.at(op.inputs[0].dims[1]), call.inputs[0]);
     const at::Tensor picks = order_of.sorted(call.inputs[0]);
     at::Tensor weights;
     if (by_weight(op)) weights = order_of.sorted(call.inputs[1]);
@@ -172,12 +185,12 @@ class Admit final : public OpType {
     cost.bytes = static_cast<double>(8 * 8 * picks);
     cost.workspace = 8 * picks * (dims.at(choices[2]).size > 1 ? 4 : 3);
     if (tokens.runs.size() > 1) *cost.workspace += 8 * (picks + 2 * tokens.size);
-    if (by_weight(op)) cost.workspace.reset();
+    if (by_weight(op) || of_.places) cost.workspace.reset();
     return cost;
   }
 
  private:
-  static bool by_weight(const Op& op) { return op.inputs.size() > 1; }
+  bool by_weight(const Op& op) const { return op.inputs.size() > (of_.places ? 2 : 1); }
 
   // choices (rows, choices): keeps, in each row, the first `capacity` of equal choices, in the
   // order of memory or in `before`; -1 for the others.
@@ -187,11 +200,11 @@ class Admit final : public OpType {
     if (before.defined()) order = before.gather(1, order);
     const at::Tensor rank = at::searchsorted(sorted, sorted).neg_();
     rank.add_(at::arange(choices.size(1), choices.options()));
-    sorted.masked_fill_(rank >= capacity_, -1);
+    sorted.masked_fill_(rank >= of_.capacity, -1);
     return at::empty_like(choices).scatter_(1, order, sorted);
   }
 
-  const std::int64_t capacity_;
+  const Options of_;
 };
 
 class InFp32 : public AutogradOp {
@@ -214,6 +227,10 @@ class ChoicesOfDocuments final : public OpType {
     traits.differentiable = false;
     traits.fp32_outputs = {true};
     return traits;
+  }
+  // Sums do not depend on the order of tokens.
+  std::optional<Op> in_parted_documents(const Op& op, int, int, Graph&) const override {
+    return op;
   }
   void forward(const Op& op, OpCall& call) const override {
     const Dims& made = op.output_dims[0];
@@ -264,6 +281,10 @@ class BalanceStats final : public InFp32 {
     form.inputs.push_back(of_tokens);
     form.whole.push_back(places);
     return form;
+  }
+
+  std::optional<Op> in_parted_documents(const Op& op, int, int, Graph&) const override {
+    return op;
   }
 
   std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
@@ -340,7 +361,7 @@ OpTypePtr route(const RouterOptions& options) {
   return only_of<Route>(options);
 }
 OpTypePtr admit(std::int64_t capacity, std::int64_t) {
-  return only_of<Admit>(capacity);
+  return only_of<Admit>(Admit::Options{capacity});
 }
 OpTypePtr balance_stats(RouterScore score) {
   return only_of<BalanceStats>(BalanceStats::Options{score});

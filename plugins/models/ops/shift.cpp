@@ -35,11 +35,19 @@ class Shift final : public OpType {
     return form;
   }
 
+  std::optional<Op> in_parted_documents(const Op& op, int places, int, Graph&) const override {
+    Op form = op;
+    form.inputs.push_back({places, op.inputs[0].dims});
+    return form;
+  }
+
   // The whole sequence is here, in an order that a strategy may have changed. A token without a
   // token so far on gets the last one of the sequence, or of its document.
   void forward(const Op& op, OpCall& call) const override {
     const at::Tensor& x = call.inputs[0];
-    const TokenOrder order(call.dims.at(op.inputs[0].dims[1]), x);
+    const TokenOrder order = call.inputs.size() > 2
+                                 ? TokenOrder(call.inputs[2])
+                                 : TokenOrder(call.dims.at(op.inputs[0].dims[1]), x);
     const std::int64_t tokens = x.size(1);
     at::Tensor from =
         at::arange(by_, tokens + by_, x.options()).clamp_max_(tokens - 1).expand_as(x);
@@ -76,12 +84,19 @@ class WithoutLast final : public AutogradOp {
     traits.fp32_outputs = {true};  // the statistics are fp32 (ce_stats)
     return traits;
   }
+  std::optional<Op> in_parted_documents(const Op& op, int places, int, Graph&) const override {
+    Op form = op;
+    form.inputs.push_back({places, {op.inputs[0].dims[1], op.inputs[0].dims[2]}});
+    return form;
+  }
   std::vector<at::Tensor> compute(const Op& op, const LocalDims& dims,
                                   const std::vector<at::Tensor>& inputs) const override {
     const at::Tensor& stats = inputs[0];
     const LocalDim& seq = dims.at(op.inputs[0].dims[2]);
-    const at::Tensor keep = places_of(seq, stats).lt(seq.global - count_).to(stats.scalar_type());
-    const at::Tensor none = at::stack({1 - keep, at::zeros_like(keep)}).unsqueeze(1);
+    const at::Tensor places = inputs.size() > 1 ? inputs[1] : places_of(seq, stats),
+                     keep = places.lt(seq.global - count_).to(stats.scalar_type());
+    at::Tensor none = at::stack({1 - keep, at::zeros_like(keep)});
+    if (keep.dim() == 1) none = none.unsqueeze(1);
     return {stats * keep + none};
   }
 

@@ -16,21 +16,28 @@ namespace mw::kernel {
 
 class TokenOrder {
  public:
+  TokenOrder() = default;  // tokens lie in their order
   // `seq`: the whole dim on this rank.
   TokenOrder(const LocalDim& seq, const at::Tensor& like) {
     if (seq.runs.size() <= 1) return;
     places_ = places_of(seq, like);
     sorts_ = places_.argsort();
   }
+  // `places` (batch, seq): each row has an order of its own.
+  explicit TokenOrder(const at::Tensor& places) : places_(places), sorts_(places.argsort()) {}
   // Tensors of (batch, seq, ...).
-  at::Tensor sorted(const at::Tensor& tokens) const {
-    return sorts_.defined() ? tokens.index_select(1, sorts_) : tokens;
-  }
-  at::Tensor as_they_lay(const at::Tensor& sorted) const {
-    return places_.defined() ? sorted.index_select(1, places_) : sorted;
-  }
+  at::Tensor sorted(const at::Tensor& tokens) const { return taken(tokens, sorts_); }
+  at::Tensor as_they_lay(const at::Tensor& sorted) const { return taken(sorted, places_); }
 
  private:
+  static at::Tensor taken(const at::Tensor& tokens, const at::Tensor& from) {
+    if (!from.defined()) return tokens;
+    if (from.dim() == 1) return tokens.index_select(1, from);
+    at::Tensor index = from;
+    while (index.dim() < tokens.dim()) index = index.unsqueeze(-1);
+    return tokens.gather(1, index.expand_as(tokens));
+  }
+
   at::Tensor places_, sorts_;
 };
 
@@ -99,6 +106,16 @@ inline std::optional<Op> attention_in_documents(const Op& op, int starts, const 
   form.type = std::move(type);
   for (std::size_t i = 0; i < (of_keys ? 2 : 1); ++i)
     form.inputs.push_back({starts, {op.inputs[i].dims[0], op.inputs[i].dims[1]}});
+  return form;
+}
+
+// The form of a form of attention_in_documents() where documents are parted: with the places of
+// queries and of keys as further operands.
+inline std::optional<Op> attention_in_parted_documents(const Op& op, int places, OpTypePtr type) {
+  Op form = op;
+  form.type = std::move(type);
+  for (const std::size_t i : {0, 1})
+    form.inputs.push_back({places, {op.inputs[i].dims[0], op.inputs[i].dims[1]}});
   return form;
 }
 

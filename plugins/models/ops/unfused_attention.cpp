@@ -35,10 +35,8 @@ double score_scale(const at::Tensor& q) {
 }
 
 // (queries, keys): true where a query does not see a key, one after it or before its window.
-at::Tensor unseen(const LocalDim& queries, const LocalDim& keys, std::int64_t window,
-                  const at::Tensor& like) {
-  const at::Tensor query = places_of(queries, like).unsqueeze(1),
-                   key = places_of(keys, like).unsqueeze(0);
+at::Tensor unseen(const at::Tensor& queries, const at::Tensor& keys, std::int64_t window) {
+  const at::Tensor query = queries.unsqueeze(1), key = keys.unsqueeze(0);
   at::Tensor mask = key.gt(query);
   if (window > 0) mask.logical_or_(key.le(query - window));
   return mask;
@@ -91,6 +89,16 @@ class UnfusedAttention final : public OpType {
     return attention_in_documents(op, starts, graph, only_of<UnfusedAttention>(limits),
                                   !limits_.causal);
   }
+  // A bias lies in the order of the keys' places, which is another for each row.
+  std::optional<Op> in_parted_documents(const Op& op, int places, int,
+                                        Graph& graph) const override {
+    if (!limits_.documents) return OpType::in_parted_documents(op, places, 0, graph);
+    if (bias_ > 0) return {};
+    if (!limits_.causal) return op;
+    AttentionLimits limits = limits_;
+    limits.parted = true;
+    return attention_in_parted_documents(op, places, only_of<UnfusedAttention>(limits));
+  }
 
   void forward(const Op& op, OpCall& call) const override {
     const UnfusedShape shape = unfused_shape(op, call.dims);
@@ -103,9 +111,9 @@ class UnfusedAttention final : public OpType {
     }
     at::Tensor hidden, bias;
     if (bias_ > 0) bias = as_keys_lie(op, call.dims, by_scores(op, call.inputs[bias_]));
-    if (limits_.causal) {
-      hidden = unseen(call.dims.at(op.inputs[0].dims[1]), call.dims.at(op.inputs[1].dims[1]),
-                      limits_.window, q);
+    if (limits_.causal && !limits_.parted) {
+      hidden = unseen(places_of(call.dims.at(op.inputs[0].dims[1]), q),
+                      places_of(call.dims.at(op.inputs[1].dims[1]), q), limits_.window);
     }
     for (std::int64_t i = 0; i < shape.batch; ++i) {
       at::Tensor softmax = call.saved[0][i];
@@ -249,9 +257,14 @@ class UnfusedAttention final : public OpType {
   // (queries, keys): what sample i's queries do not see; `hidden`: what queries of no sample see.
   at::Tensor of_other_documents(const Op& op, const OpCall& call, const at::Tensor& hidden,
                                 std::int64_t i) const {
-    const std::size_t first = call.inputs.size() - (limits_.causal ? 1 : 2);
+    const std::size_t first = call.inputs.size() - (limits_.parted ? 3 : limits_.causal ? 1 : 2);
     const at::Tensor start = call.inputs[first][i].unsqueeze(1);
     if (!limits_.causal) return start.ne(call.inputs[first + 1][i].unsqueeze(0));
+    if (limits_.parted) {
+      const at::Tensor key = call.inputs[first + 2][i];
+      return unseen(call.inputs[first + 1][i], key, limits_.window)
+          .logical_or_(key.unsqueeze(0).lt(start));
+    }
     const at::Tensor key = places_of(call.dims.at(op.inputs[1].dims[1]), start);
     return key.unsqueeze(0).lt(start).logical_or_(hidden);
   }

@@ -11,6 +11,7 @@
 
 #include "meshwright/data.h"
 #include "meshwright/lr_schedule.h"
+#include "meshwright/packing.h"
 #include "meshwright/microbatch.h"
 #include "meshwright/model.h"
 #include "meshwright/observer.h"
@@ -189,6 +190,17 @@ class Halves final : public mw::Microbatching {
   std::int64_t batch_;
 };
 
+// A row for each document in turn.
+class Dealt final : public mw::Packing {
+ public:
+  explicit Dealt(const mw::Values&) {}
+  std::vector<std::vector<std::size_t>> rows(const mw::PackingRequest& request) const override {
+    std::vector<std::vector<std::size_t>> rows(static_cast<std::size_t>(request.rows));
+    for (std::size_t d = 0; d < request.lengths.size(); ++d) rows[d % rows.size()].push_back(d);
+    return rows;
+  }
+};
+
 class Norms final : public mw::Recompute {
  public:
   bool takes(const mw::Op& op) const override { return op.kind() == "rms_norm"; }
@@ -294,6 +306,7 @@ MESHWRIGHT_PLUGIN("kit", "2.0.0", "one thing of each kind",
                   mw::scheduler<Backwards>("backwards", "the last microbatch comes back first"),
                   mw::reduction_hook<Plain>("plain", "the sum as it is"),
                   mw::microbatch<Halves>("halves", "two microbatches a step"),
+                  mw::packing<Dealt>("dealt", "a row for each document in turn"),
                   mw::recompute<Norms>("norms", "norms are made again"),
                   mw::lr_schedule<Halving>("halving", "half the rate, again and again"),
                   mw::weave<Turns>("turns", "one instruction of each lane in turn"),

@@ -84,10 +84,6 @@ struct RunSetup {
   }
 };
 
-// Undoes the permutation of a dim by a strategy (Draft::permute_tokens): returns the whole tensor
-// with the elements of every dim in their natural order.
-at::Tensor in_own_order(const Program& program, at::Tensor whole, const Dims& dims);
-
 // Calls a function on rank 0 after each step; the run ends after the step of which it returns true.
 class OnStep : public RunObserver {
  public:

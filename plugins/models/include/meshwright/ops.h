@@ -74,6 +74,9 @@ struct AttentionLimits {
   // Whether a token sees its own document alone. The last inputs are then the places of documents
   // (inputs.h: starts) for the queries, and, unless causal, for the keys.
   bool documents = false;
+  // Whether documents are parted. The last inputs are then the places of documents for the queries,
+  // and the places of queries and of keys (inputs.h: places).
+  bool parted = false;
   friend bool operator==(const AttentionLimits&, const AttentionLimits&) = default;
 };
 // Attention as attention() computes it, by two products with a softmax between them. The softmax
