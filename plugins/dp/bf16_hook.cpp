@@ -9,7 +9,8 @@ class Bf16Reduction : public mw::BucketReduction {
  public:
   void start(at::Tensor gradient, mw::Communicator& ranks, mw::Purpose purpose) override {
     gradient_ = std::move(gradient);
-    sent_ = gradient_.to(at::kBFloat16);
+    // A copy in any case, as cost() says: BucketShape does not tell bf16 from fp16.
+    sent_ = gradient_.to(at::kBFloat16, /*non_blocking=*/false, /*copy=*/true);
     pending_ = ranks.all_reduce(sent_, mw::Reduction::sum, purpose);
   }
   void finish() override {

@@ -180,7 +180,7 @@ class Maker:
         made = Table(ways, form=form)
         if form != "ulysses":
             if self.often(0.4):
-                made.put("balance", self.one("none", "zigzag"))
+                made.put("balance", self.one("none", "zigzag", "documents", "documents"))
             if ways == 4 and self.often(0.5):
                 made.put("ulysses", 2)
         return Call("sp", made)
