@@ -16,6 +16,7 @@
 #include "meshwright/choice.h"
 #include "meshwright/data.h"
 #include "meshwright/engine/hash.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/packing.h"
 #include "meshwright/plugin.h"
@@ -53,31 +54,28 @@ class OfScript final : public Packing {
 
  private:
   const std::function<Json(const std::vector<Json>&)> call_;
-  // A function that answers the same question otherwise would give ranks other rows. Kept are
-  // digests of questions and answers.
-  mutable std::unordered_map<std::uint64_t, std::uint64_t> answers_;
 };
 
 [[noreturn]] void refuse_rows(const PackingRequest& request, const std::string& message) {
   throw Error(Stage::run, "data.pack", "data.into", message,
-              fmt::format("return {} lists, which have each of the documents 1 to {} once",
+              fmt::format("return at most {} lists, which have each of the {} documents once",
                           request.rows, request.lengths.size()));
 }
 
-// Whether each document lies in one row.
-void check_rows(const Rows& rows, const PackingRequest& request) {
+// Whether each document lies in one row. `first`: the number of the first document, for messages.
+void check_rows(const Rows& rows, const PackingRequest& request, std::size_t first) {
   if (static_cast<std::int64_t>(rows.size()) > request.rows)
     refuse_rows(request, fmt::format("the policy returned {} for {} rows",
                                      plural(rows.size(), "list"), request.rows));
   std::vector<std::size_t> row_of(request.lengths.size(), 0);
   const auto name = [&](std::size_t document) {
-    return fmt::format("document {} ({})", document + 1,
+    return fmt::format("document {} ({})", document + first,
                        plural(request.lengths[document], "token"));
   };
   for (std::size_t row = 1; row <= rows.size(); ++row) {
     for (const std::size_t document : rows[row - 1]) {
       if (document >= row_of.size())
-        refuse_rows(request, fmt::format("row {} has the document {}", row, document + 1));
+        refuse_rows(request, fmt::format("row {} has the document {}", row, document + first));
       if (row_of[document] > 0)
         refuse_rows(request, fmt::format("{} is in row {} and again in row {}", name(document),
                                          row_of[document], row));
@@ -129,6 +127,9 @@ class PackedSource final : public TokenSource {
   std::shared_ptr<const TokenSource> inner_;
   std::optional<LengthDistribution> lengths_;
   std::unique_ptr<const Packing> policy_;
+  std::string policy_name_;  // empty: a function of the script
+  mutable std::unordered_map<std::uint64_t, std::uint64_t>
+      answers_;  // digests, by those of lengths
   std::int64_t window_;
   bool balance_ranks_;
   std::uint64_t seed_;
@@ -162,7 +163,7 @@ Options PackedSource::options() {
       .unit("samples")
       .boolean("balance_ranks",
                "whether a step's rows go to microbatches and ranks so that these have equal work; "
-               "by default where into = \"balanced\"")
+               "by default where into = \"balanced\", or as a plugin's policy says")
       .optional()
       .integer("sequence", "tokens of one sample")
       .optional()
@@ -176,8 +177,8 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
       seed_(mix64(static_cast<std::uint64_t>(context.seed) ^ 0x7061636b)),
       most_known_(static_cast<std::size_t>(context.batch / window_) + 2) {
   Problems problems;
-  const auto refuse = [&](const char* option, const std::string& message, const char* hint) {
-    problems.add(Stage::options, "option.value", option, message, hint);
+  const auto refuse = [&](const char* option, const std::string& message, std::string hint) {
+    problems.add(Stage::options, "option.value", option, message, std::move(hint));
   };
   const auto choice = named_choice(values.at("data"));
   if (!choice) {
@@ -207,9 +208,11 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
     Values of_policy = packing.options().read(named->options, values.path("into"), problems);
     of_policy.set_reach(values.reach());
     if (problems.empty()) policy_ = make<Packing>(packing, of_policy);
+    policy_name_ = named->name;
   } else {
-    refuse("into", fmt::format("got {}", lua_text(into)),
-           "\"sequential\", \"greedy\", \"balanced\" or a function(lengths, rows, work)");
+    refuse(
+        "into", fmt::format("got {}", lua_text(into)),
+        names_of(values.catalog(), Kind::packing, true) + ", or a function(lengths, rows, work)");
   }
   if (!lengths_ && !inner_->has_documents()) {
     refuse("lengths", fmt::format("\"own\", and {} has no documents", choice->name),
@@ -260,8 +263,18 @@ std::vector<Row> PackedSource::lay_rows(const Row& documents, std::int64_t seque
     request.lengths.push_back(document.size);
     request.work.push_back(pairs_of(document.size));
   }
-  const Rows documents_of_row = policy_->rows(request);
-  check_rows(documents_of_row, request);
+  const auto lay = [&] { return policy_->rows(request); };
+  const Rows documents_of_row =
+      policy_name_.empty()
+          ? lay()
+          : call_plugin({policy_name_, "data.into"}, "packed documents", lay, Stage::run);
+  check_rows(documents_of_row, request, policy_name_.empty() ? 1 : 0);
+  // A policy that answers the same question otherwise would give ranks other rows.
+  const std::uint64_t answer = digest_of(documents_of_row);
+  if (answers_.try_emplace(digest_of(request.lengths), answer).first->second != answer)
+    throw Error(Stage::run, "data.pack", "data.into",
+                "the policy returned other rows for the same lengths than before",
+                "let it depend on its arguments alone");
   std::vector<Row> rows(static_cast<std::size_t>(window_));
   std::vector<std::int64_t> room(rows.size(), sequence);
   const auto put = [&](std::size_t row, Piece& piece) {
@@ -372,11 +385,6 @@ Rows OfScript::rows(const PackingRequest& request) const {
     for (Problem& problem : problems) problem.stage = Stage::run;
     throw Error(std::move(problems));
   }
-  const std::uint64_t answer = digest_of(returned);
-  if (answers_.try_emplace(digest_of(request.lengths), answer).first->second != answer)
-    throw Error(Stage::run, "data.pack", "data.into",
-                "the function returned other rows for the same lengths than before",
-                "let it depend on its arguments alone");
   if (!returned.is_array())
     refuse_rows(request, fmt::format("the function returned {} for {} rows", describe(returned),
                                      request.rows));

@@ -76,7 +76,7 @@ local function parted(unfused)
       local q, k, v = h:linear { { "heads", "head_dim" }, name = "q" }:rope(), h:linear { { "kv_heads", "head_dim" }, name = "k" }:rope(),
         h:linear { { "kv_heads", "head_dim" }, name = "v" }
       local options = layer == 1 and { window = 5 } or layer == 2 and unfused and { softcap = 20, window = 6 } or {}
-      if layer == 3 and unfused then options = { softcap = 30, causal = false } end
+      if layer == 0 and unfused then options = { softcap = 30, causal = false } end
       x = x + q:attend(k, v, options):linear "hidden"
       h = x:rms_norm()
       if layer == 2 then x = x + h:experts { top_k = 2, capacity = 1.2, aux_weight = 0.1 } else x = x + h:mlp() end

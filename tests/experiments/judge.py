@@ -92,7 +92,7 @@ def of_train(facts, keys):
     plan = keys.get("plan")
     own = plan is not None and any(isinstance(entry, Call) and entry.function == "mw.strategy" for _, entry in plan.items)
     shares = [share for _, entry in plan.items if isinstance(entry, Call) and entry.function == "sp"
-              for share in entry.table.values()] if plan is not None else []
+              for share in entry.table.values() or [1]] if plan is not None else []
     uneven = own or model.table.get("vocab", 0) % 2 == 1 or bool(shares) and (keys.get("sequence") % 4 > 0 or 3 in shares)
     for category, held in facts["memory"].items():
         most = max(stage[category] for stage in predicted["memory"])

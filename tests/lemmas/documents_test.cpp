@@ -62,7 +62,8 @@ LemmaReport report_of(MeanSoFar::Sees sees, bool parted = false) {
   Packed p;
   std::vector<Use> inputs{p.b.use(p.x), p.b.use(p.starts)};
   if (parted)
-    inputs.push_back(p.b.use(p.b.graph.add_data("places", {"batch", "seq"}, Scalar::index)));
+    inputs.push_back(
+        p.b.use(p.b.graph.add_data(places_of_tokens, {"batch", "seq"}, Scalar::index)));
   const int made = p.b.append(p.b.op("mean", std::make_shared<MeanSoFar>(sees), inputs, {"seq"}),
                               {{"", p.b.dims(p.x)}})[0];
   p.b.head_and_loss(made);

@@ -54,6 +54,9 @@ struct Value {
   // UpdateCall::gradient; null: the counter stays as it is.
   bool counts = false;
   std::shared_ptr<const class ElementOp> moved_by;
+  // Whether nothing trains the parameter: it has no gradient and no optimizer state, and what needs
+  // no other gradient has no backward.
+  bool frozen = false;
 };
 
 // A dim's global size. For "batch" it is the sequences of one microbatch over all ranks.
@@ -77,7 +80,7 @@ class Graph {
 
   // Each adds a value and returns its index.
   int add_data(std::string name, Dims dims, Scalar scalar);
-  int add_parameter(std::string name, Dims dims, Init init, HfName hf);
+  int add_parameter(std::string name, Dims dims, Init init, HfName hf, bool frozen = false);
   // Adds a counter (Value::counts), which starts from zeros.
   int add_counter(std::string name, Dims dims, std::shared_ptr<const ElementOp> moved_by,
                   HfName hf);
@@ -89,7 +92,8 @@ class Graph {
     Scalar scalar = Scalar::real;
     bool needs_grad = true;
   };
-  // Appends an op; returns its outputs' indices. Ops run in the order they are added.
+  // Appends an op; returns its outputs' indices. Ops run in the order they are added. An output
+  // needs a gradient only if an input does.
   std::vector<int> add(Op op, const std::vector<Output>& outputs);
 
   const std::vector<Op>& ops() const { return body_->ops; }
@@ -144,14 +148,13 @@ class Graph {
   Body& own();
   [[noreturn]] static std::int64_t no_dim(Dim dim);
   int kind_of(const Op& op, const std::vector<Output>& outputs, std::size_t digest) const;
+  // Whether gradients go back through the op to any of its inputs; an op without inputs counts.
+  bool goes_back(const Op& op) const;
   // Finds the kind and the traits of an op that is to be the next one.
   void add_kind(const Op& op, const std::vector<Output>& outputs);
   void keep(Op op);  // appends an op that makes values of this graph
   // A copy of this graph in which each op is replaced by what `form` (index, op, copy) returns. The
   // function may append ops to the copy. Values keep their indices.
-  // As replaced(), where an op may have no form; such ops are refused because they `need`.
-  template <class Form>
-  Graph in_forms(const Form& form, const std::string& need, const std::string& hint) const;
   template <class Form>
   Graph replaced(const Form& form) const {
     Graph other = *this;
@@ -161,6 +164,10 @@ class Graph {
       other.keep(form(static_cast<int>(index), body_->ops[index], other));
     return other;
   }
+  // As replaced(), by a `form` of (op, copy) that may be nothing: such ops are refused, with what
+  // they `mix`.
+  template <class Form>
+  Graph in_forms(const Form& form, const std::string& mix, const std::string& hint) const;
 
   std::map<Dim, DimInfo> dims_;
   std::vector<std::int64_t> sizes_;  // by Dim::id(); -1: the graph has no such dim

@@ -14,7 +14,7 @@ namespace mw {
 // What a run brings for a data value, by the value's name. Every run has "tokens" and "labels",
 // indices of (batch, seq), and "positions", indices of (seq); "positions of DIM" are indices of
 // another dim. "starts" (batch, seq) is, for each token, the place in its row at which its document
-// begins, and "places" (batch, seq) are the tokens' own places, where tokens lie in another order
+// begins, and "places of tokens" (batch, seq) are their own, where tokens lie in another order
 // (Draft::part_documents). Names of a LossDivisor are data values of every run too. All other names
 // are inputs (DataInput), of any dims that begin with batch.
 enum class DataValue : std::uint8_t {
@@ -26,6 +26,7 @@ enum class DataValue : std::uint8_t {
   loss_divisors,
   input
 };
+inline constexpr const char* places_of_tokens = "places of tokens";
 DataValue data_value_of(std::string_view name);
 // Whether a rank loads a value of this kind by reading whole rows of it, of its samples.
 bool is_read_in_rows(DataValue kind);

@@ -24,8 +24,9 @@ struct PackingRequest {
 class Packing {
  public:
   virtual ~Packing() = default;
-  // The documents of each row, in the order in which they lie there; each document is in one row.
-  // What does not fit its row goes on in others, as a document of its own.
+  // The documents of each row, by their index in `lengths`, in the order in which they lie there;
+  // each document is in one row. Rows at the end may be left out. What does not fit its row goes on
+  // in others, as a document of its own.
   virtual std::vector<std::vector<std::size_t>> rows(const PackingRequest& request) const = 0;
   // Whether, by default, a step's rows go to microbatches and ranks so that these have equal work.
   virtual bool balances() const { return false; }

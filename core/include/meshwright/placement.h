@@ -72,9 +72,9 @@ std::vector<std::int64_t> local_sizes(Dim dim, std::int64_t size, const Layout& 
 // The ranges of a dim's elements at positions `part`, if the elements lie in the order `order`.
 std::vector<Range> lying_at(const std::vector<Range>& order, Range part);
 // The order in which the tokens of a row lie whose documents are parted over `ways` ranks. Of each
-// document, cut into 2 * ways parts, the r-th rank has the parts r and 2 * ways - 1 - r, one after
-// the other. Parts are as even as possible, and so are the ranks' numbers of tokens. `documents`:
-// the places at which documents begin, ascending, the first one 0.
+// document, cut into 2 * ways parts, each rank has the parts r and 2 * ways - 1 - r, for an r that
+// turns with the documents. Parts are as even as possible, as are the ranks' numbers of tokens.
+// `documents`: the places at which documents begin, ascending, the first one 0.
 std::vector<Range> parted_by_documents(const std::vector<std::int64_t>& documents,
                                        std::int64_t tokens, int ways);
 

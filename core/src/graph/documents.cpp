@@ -38,7 +38,7 @@ std::optional<Op> OpType::in_parted_documents(const Op& op, int, int, Graph& gra
 }
 
 template <class Form>
-Graph Graph::in_forms(const Form& form, const std::string& need, const std::string& hint) const {
+Graph Graph::in_forms(const Form& form, const std::string& mix, const std::string& hint) const {
   std::vector<std::string> without;
   Graph other = replaced([&](int, const Op& op, Graph& graph) {
     auto made = form(op, graph);
@@ -48,7 +48,7 @@ Graph Graph::in_forms(const Form& form, const std::string& need, const std::stri
   if (without.empty()) return other;
   throw Error(Stage::plan, "model.documents", "model",
               "model: the rows of the data hold several documents, and " + join(without) +
-                  (without.size() == 1 ? " mixes" : " mix") + need,
+                  (without.size() == 1 ? " mixes" : " mix") + mix,
               hint);
 }
 
@@ -64,7 +64,7 @@ Graph Graph::with_documents() const {
 
 Graph Graph::with_parted_documents(int ways) const {
   Graph source = *this;
-  const int places = source.add_data("places", {"batch", "seq"}, Scalar::index);
+  const int places = source.add_data(places_of_tokens, {"batch", "seq"}, Scalar::index);
   return source.in_forms(
       [&](const Op& op, Graph& graph) {
         auto form = op.type->in_parted_documents(op, places, ways, graph);
@@ -75,8 +75,8 @@ Graph Graph::with_parted_documents(int ways) const {
         }
         return form;
       },
-      " tokens in the order in which a row has them, where sp parts each document over ranks",
-      "write sp { ..., balance = \"zigzag\" }, which parts rows");
+      " tokens in the order in which a row has them, where each document is parted over ranks",
+      "leave these ops out, or part rows instead of documents: balance = \"zigzag\"");
 }
 
 }  // namespace mw

@@ -46,8 +46,10 @@ int Graph::add_data(std::string name, Dims dims, Scalar scalar) {
   return static_cast<int>(values.size()) - 1;
 }
 
-int Graph::add_parameter(std::string name, Dims dims, Init init, HfName hf) {
+int Graph::add_parameter(std::string name, Dims dims, Init init, HfName hf, bool frozen) {
   Value value;
+  value.frozen = frozen;
+  value.needs_grad = !frozen;
   value.name = std::move(name);
   value.dims = std::move(dims);
   value.source = Value::Source::parameter;
@@ -132,7 +134,7 @@ int Graph::kind_of(const Op& op, const std::vector<Output>& outputs, std::size_t
   const auto same_use = [&](const Use& a, const Use& b) {
     const Value &x = body.values.at(a.value), &y = body.values.at(b.value);
     return a.dims == b.dims && a.additive == b.additive && a.linear == b.linear &&
-           x.dims == y.dims && x.scalar == y.scalar;
+           x.dims == y.dims && x.scalar == y.scalar && x.needs_grad == y.needs_grad;
   };
   const auto same_output = [&](int made, const Output& output) {
     const Value& x = body.values[made];
@@ -170,7 +172,16 @@ void Graph::add_kind(const Op& op, const std::vector<Output>& outputs) {
   body.kinds.push_back(like < 0 ? index : like);
 }
 
-std::vector<int> Graph::add(Op op, const std::vector<Output>& outputs) {
+bool Graph::goes_back(const Op& op) const {
+  return op.inputs.empty() || std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Use& use) {
+           return value(use.value).needs_grad;
+         });
+}
+
+std::vector<int> Graph::add(Op op, const std::vector<Output>& given) {
+  std::vector<Output> outputs = given;
+  if (!goes_back(op))
+    for (Output& output : outputs) output.needs_grad = false;
   Body& body = own();
   const int index = static_cast<int>(body.ops.size());
   op.outputs.clear();
@@ -261,7 +272,7 @@ DataValue data_value_of(std::string_view name) {
   if (name == "tokens") return DataValue::tokens;
   if (name == "labels") return DataValue::labels;
   if (name == "starts") return DataValue::starts;
-  if (name == "places") return DataValue::places;
+  if (name == places_of_tokens) return DataValue::places;
   if (LossDivisor::of(name)) return DataValue::loss_divisors;
   const bool positions = name == "positions" || name.starts_with("positions of ");
   return positions ? DataValue::positions : DataValue::input;

@@ -134,15 +134,17 @@ std::vector<Range> parted_by_documents(const std::vector<std::int64_t>& document
     const std::int64_t size = (d + 1 < documents.size() ? documents[d + 1] : tokens) - begin;
     const std::int64_t part = size / (2 * ways), left = size % (2 * ways);
     std::int64_t front = begin, back = begin + size;
-    for (int rank = 0; rank < ways; ++rank) {
-      // Tokens that are left over go round the ranks, from one document to the next.
+    for (int place = 0; place < ways; ++place) {
+      // Which rank has a place turns with each document, as small ones give the last place the most
+      // work. Tokens that are left over go round the ranks, from one document to the next.
+      const auto rank = static_cast<int>((place + static_cast<std::int64_t>(d)) % ways);
       const std::int64_t turn = (rank - next + ways) % ways, more = (left - turn + ways - 1) / ways;
       const std::int64_t first = part + (more > 0 ? 1 : 0), last = part + (more > 1 ? 1 : 0);
       auto& ranges = of_rank[static_cast<std::size_t>(rank)];
       back -= last;
       if (first > 0) ranges.push_back({front, first});
       front += first;
-      if (last > 0 && front == back) {  // the last rank's two parts are one
+      if (last > 0 && front == back) {  // the two parts of the last place are one
         ranges.back().size += last;
       } else if (last > 0) {
         ranges.push_back({back, last});

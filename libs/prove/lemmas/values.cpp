@@ -200,7 +200,7 @@ at::Tensor WholeOp::draw_index(const Value& value) {
     const at::Tensor places = at::arange(shape[1], options),
                      begins = at::rand(shape, generator_).lt(0.25).to(at::kLong),
                      starts = std::get<0>((places * begins).cummax(1));
-    const int order = graph_.find("places");
+    const int order = graph_.find(places_of_tokens);
     return order < 0 ? starts : starts.gather(1, draw(order, 0));
   }
   if (data && kind == DataValue::places) return at::rand(shape, generator_).argsort();

@@ -289,10 +289,10 @@ class Attention final : public OpType {
       begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
       TokenOrder order;
       if (options_.parts > 1) {
-        queries.runs = runs_in(row(read[1], b));
+        queries.runs = runs_in(row(read[1], b), queries);
         keys.runs.clear();
         if (keys.size < keys.global) {
-          keys.runs = runs_in(row(read[2], b));
+          keys.runs = runs_in(row(read[2], b), keys);
         } else {
           order = TokenOrder(call.inputs[first + 2].narrow(0, b, 1));
         }
@@ -309,11 +309,15 @@ class Attention final : public OpType {
     const auto tokens = static_cast<std::size_t>(places.size(1));
     return {places.const_data_ptr<std::int64_t>() + static_cast<std::size_t>(b) * tokens, tokens};
   }
-  // The runs of tokens that are neighbours in their row. Operands of a trial (engine/scratch.h) are
-  // zeros, and have no order.
-  static std::vector<Range> runs_in(std::span<const std::int64_t> places) {
+  // The runs of tokens that are neighbours in their row. In a trial (engine/scratch.h) all places
+  // are zeros, and stand for a row that is one document.
+  std::vector<Range> runs_in(std::span<const std::int64_t> places, const LocalDim& tokens) const {
+    if (places.size() > 1 && places[0] == places[1]) {
+      LocalDim whole = tokens;
+      whole.runs.clear();
+      return parted(whole, {0}, options_.parts).runs;
+    }
     std::vector<Range> runs;
-    if (places.size() > 1 && places[0] == places[1]) return runs;
     for (const std::int64_t place : places) {
       if (!runs.empty() && runs.back().offset + runs.back().size == place) {
         ++runs.back().size;
