@@ -485,17 +485,21 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.add
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.add_positions
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.as
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field dims any all dims of the result, in order
 ---@field [1]? any the same as dims
 
 ---@class meshwright.op.attend
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field scale? number of the scores; left out: 1 / sqrt(head_dim) (1e-09 .. 1000000000)
 ---@field softcap? number scores s become softcap * tanh(s / softcap); the attention is unfused (1e-09 .. 1000000000)
@@ -506,6 +510,7 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.attention
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field heads? string the dim of the query heads (default "heads")
 ---@field kv_heads? string that of key and value heads (default "kv_heads")
 ---@field head_dim? string that of a head's width (default "head_dim")
@@ -518,18 +523,22 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.combine
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.concat
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field into string a dim as large as the two together
 ---@field [1]? string the same as into
 ---@field of? any[] the dims of a and of b that lie along it; left out: their last ones
 
 ---@class meshwright.op.contract
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.conv
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field kernel? integer tokens that a token sees, itself and those before it, with a new weight; left out: the weight is a second value, (channels…, kernel) or (channels…, 1, kernel) (1 .. 1024)
 ---@field [1]? integer the same as kernel
 ---@field bias? boolean with a bias, of zeros at first, or a third value (default false)
@@ -537,11 +546,13 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.cross_entropy
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field weight? number factor of the loss (default 1)
 ---@field mean_over? integer mean of the labels that count of each so many sequences, and then of these means; left out: of all sequences of a step (1 .. 2147483647)
 
 ---@class meshwright.op.distance
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field buckets? integer makes indices in place of numbers: small distances have one each, larger ones share them (4 .. 65536)
 ---@field [1]? integer the same as buckets
 ---@field furthest? integer distances from here on have the last bucket (default 128) (4 .. 16777216)
@@ -549,9 +560,11 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.exp
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.expert_linear
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field to string the dim that it makes of x's last
 ---@field [1]? string the same as to
 ---@field bias? boolean with a bias of each expert, of zeros at first (default false)
@@ -564,6 +577,7 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.experts
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field top_k integer experts that a token chooses (1 .. 65536)
 ---@field [1]? integer the same as top_k
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
@@ -582,31 +596,38 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.gather
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.gelu
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.gelu_erf
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.latent_keys
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field keys string the dim of a key's width
 ---@field values string the dim of a value's width
 
 ---@class meshwright.op.layer_norm
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field eps? number added to the variance (default 1e-05) (>= 0)
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 
 ---@class meshwright.op.learned_positions
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field dim? string how many there are: a dim of the model, no less than the sequence (default "positions")
 ---@field [1]? string the same as dim
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 
 ---@class meshwright.op.linear
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field to any the dims that it makes: a name, or a list of names
 ---@field [1]? any the same as to
 ---@field from? any the dims that it contracts, x's last; left out: all but batch and seq
@@ -619,27 +640,33 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.log
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.lookup
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.map
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field f string an expression of a, b, …: "a * silu(b) + 1"
 ---@field [1]? string the same as f
 
 ---@class meshwright.op.max
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field over any the dims: a name, or a list of names
 ---@field [1]? any the same as over
 
 ---@class meshwright.op.mean
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field over any the dims: a name, or a list of names
 ---@field [1]? any the same as over
 
 ---@class meshwright.op.mlp
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field width? string its dim (default "ffn")
 ---@field [1]? string the same as width
 ---@field act? "swiglu"|"gelu" SwiGLU of two linears (gate, up), or GELU of one (up) (default "swiglu")
@@ -648,6 +675,7 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.pool
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field to string the dim of the groups
 ---@field [1]? string the same as to
 ---@field of? string the dim whose neighbours are pooled (default "seq")
@@ -655,26 +683,31 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.positions_of
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field dim string a dim of the model
 ---@field [1]? string the same as dim
 
 ---@class meshwright.op.relu
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.reshape
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field to any the dims that x's last dims become: a name, or a list of names
 ---@field [1]? any the same as to
 ---@field from? any which these are; left out: the last one
 
 ---@class meshwright.op.rms_norm
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field eps? number added to the mean square (default 1e-05) (>= 0)
 ---@field plus? number added to the weight, whose values are then zeros at first (Gemma: 1) (default 0)
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 
 ---@class meshwright.op.rope
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field theta? number base of the angles; left out: 10000 (>= 1)
 ---@field pairs? "halves"|"neighbours" which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1 (default "halves")
 ---@field width? string a dim as large as the last part of x's last dim that turns; left out: all
@@ -684,6 +717,7 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.route
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field top_k integer experts that a token chooses (1 .. 65536)
 ---@field [1]? integer the same as top_k
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
@@ -703,67 +737,83 @@ function mw.search(experiment) end
 
 ---@class meshwright.op.rsqrt
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.scan
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field chunk? integer tokens whose products are made at a time (default 64) (1 .. 65536)
 ---@field delta? boolean the gated delta rule, by a rate of each head, a fifth value: the state forgets what it knows of a key before it learns the key's value (default false)
 
 ---@class meshwright.op.scatter
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field to string the dim whose places the indices name
 ---@field [1]? string the same as to
 
 ---@class meshwright.op.shift
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field by? integer tokens further on (default 1) (1 .. 1048576)
 ---@field [1]? integer the same as by
 
 ---@class meshwright.op.sigmoid
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.silu
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.softcap
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field cap number the largest absolute value (1e-09 .. 1000000000)
 ---@field [1]? number the same as cap
 
 ---@class meshwright.op.softmax
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field over string the dim whose elements sum to 1
 ---@field [1]? string the same as over
 
 ---@class meshwright.op.softplus
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.split
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field into any[] two dims, as large together as that dim of x
 ---@field [1]? any[] the same as into
 ---@field of? string a dim of x; left out: the last one
 
 ---@class meshwright.op.sqrt
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.square
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.sum
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field over any the dims: a name, or a list of names
 ---@field [1]? any the same as over
 
 ---@class meshwright.op.swiglu
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field weighed? boolean times a weight for each row of gate's last dim, a third value (default false)
 
 ---@class meshwright.op.tanh
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 
 ---@class meshwright.op.weight
 ---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
 ---@field dims any its dims: a name, or a list of names
 ---@field init? "normal"|"ones"|"zeros" its values at first (default "normal")
 ---@field std? number of normal values (default 0.02) (>= 0)
@@ -1090,7 +1140,7 @@ function mw.qwen3_next(options) end
 ---@field lengths? any the lengths of documents: "own", those of the source's documents; or drawn from mw.lognormal { median, sigma }, mw.uniform { least, most }, a number of tokens, or a .csv of length,count. A document ends where its sample does (default "own")
 ---@field into? any how documents lie in rows: "sequential", as in the source; "greedy", the longest first, each in the first row that has room; "balanced", each in the row with the least work of attention that has room; a plugin's policy; or a function(lengths, rows, work) that returns for each row the list of its documents. What is too long for its row goes on in others, as a document of its own (default "sequential")
 ---@field window? integer samples whose documents are packed together; by default the batch, up to 1024 (1 .. 4096)
----@field balance_ranks? boolean whether a step's rows go to microbatches and ranks so that these have equal work; by default where into = "balanced"
+---@field balance_ranks? boolean whether a step's rows go to microbatches and ranks so that these have equal work; by default where into = "balanced", or as a plugin's policy says
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 
 ---Another source's samples as documents that do not see each other, laid into rows.
@@ -1160,6 +1210,16 @@ function mw.text(options) end
 ---@param options? meshwright.adamw
 ---@return meshwright.Optimizer
 function mw.adamw(options) end
+
+---@class meshwright.groups
+---@field groups any optimizers, each with the parameters that it updates: { where = …, mw.adamw { … } }; where is a function of a parameter's name, dims, shape, layer and matrix, or a part of its name, or a list of such parts. The last one may have all that are left, without where. The first one's lr is that of schedules
+---@field [1]? any the same as groups
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---Groups of parameters, each with an optimizer of its own.
+---@param options? meshwright.groups|any
+---@return meshwright.Optimizer
+function mw.groups(options) end
 
 ---@class meshwright.muon
 ---@field lr number learning rate of matrices; a schedule starts from it (>= 0)

@@ -50,8 +50,8 @@ class UpdateChecker {
 
   void run() {
     try {
-      rule(optimizer_.rule(false), "");
-      if (optimizer_.takes_matrices()) rule(optimizer_.rule(true), " of matrices");
+      for (int group = 0; group < optimizer_.groups(); ++group)
+        rule(optimizer_.rule(group), group == 0 ? "" : fmt::format(" of group {}", group));
     } catch (const Error& error) {
       report_.failed("the update by itself", error);
     }
@@ -171,7 +171,7 @@ void check_updates(const Optimizer& optimizer, KitReport& report) {
 }
 
 void check_data(const TokenSource& data, std::int64_t sequence, KitReport& report) {
-  constexpr std::int64_t samples = 8;
+  constexpr std::int64_t samples = 64;  // more than sources remember
   const std::string check = "samples are a function of their number";
   const auto options = at::TensorOptions(at::kLong);
   at::Tensor inputs = at::empty({samples, sequence}, options), labels = at::empty_like(inputs);

@@ -41,7 +41,7 @@ void construct(const Registration& one, const Json& options,
         if (one.kind == Kind::strategy) make<Strategy>(one, values)->axes();
         if (one.kind == Kind::scheduler) make<Scheduler>(one, values)->fixed_chunks();
         if (one.kind == Kind::model) make<Model>(one, values)->vocab();
-        if (one.kind == Kind::optimizer) make<Optimizer>(one, values)->rule(false);
+        if (one.kind == Kind::optimizer) make<Optimizer>(one, values)->rule(0);
         if (one.kind == Kind::hook) make<ReductionHook>(one, values);
         if (one.kind == Kind::cluster) make<ClusterSource>(one, values);
         if (one.kind == Kind::device) make<Platform>(one, values)->type();

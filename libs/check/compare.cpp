@@ -68,8 +68,8 @@ class Comparison {
     judge_.optimizer = a_.optimizer.get();
     for (const Program& program : a_.plan->programs) {
       for (const ProgramParameter& p : program.parameters) {
-        if (p.rows > 0 && a_.optimizer->takes_matrices())
-          judge_.matrices[p.value] = {p.stacked, p.rows};
+        judge_.groups[p.value] = p.group;
+        if (p.rows > 0) judge_.matrices[p.value] = {p.stacked, p.rows};
       }
     }
     std::map<TensorKey, at::Tensor> of_a;

@@ -70,8 +70,8 @@ void Judge::follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& 
   std::vector<at::Tensor> parameters = {as_is, as_is.clone(), as_is.clone()};
   std::vector<OptimizerState> states(3);
   const auto matrix = matrices.find(first.output);
-  for (OptimizerState& state : states)
-    state = optimizer->make_state(as_is, matrix != matrices.end());
+  const int group = groups.at(first.output);
+  for (OptimizerState& state : states) state = optimizer->make_state(as_is, group);
   for (TensorKey key = first; tensors.count(key) > 0; ++key.step) {
     const Differences& d = tensors.at(key);
     const at::Tensor gradient = reference.at(key).to(at::kDouble).flatten();
@@ -86,10 +86,11 @@ void Judge::follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& 
     const at::Tensor gradients[] = {gradient.clone(), gradient + off, gradient - off};
     for (int i = 0; i < 3; ++i) {
       if (matrix == matrices.end()) {
-        optimizer->step(parameters[i], gradients[i], states[i], lr[key.step], key.step, scale);
+        optimizer->step(parameters[i], gradients[i], states[i], lr[key.step], key.step, scale,
+                        group);
       } else {
-        matrix_step(parameters[i], gradients[i], states[i], lr[key.step], scale, matrix->second,
-                    reference.at(key).sizes());
+        matrix_step(optimizer->rule(group), parameters[i], gradients[i], states[i], lr[key.step],
+                    scale, matrix->second, reference.at(key).sizes());
       }
     }
     const at::Tensor most =
@@ -100,10 +101,9 @@ void Judge::follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& 
 
 // One step of a parameter that is a stack of matrices: its first shape.first dims number them, and
 // the next shape.second dims make their rows.
-void Judge::matrix_step(const at::Tensor& parameter, const at::Tensor& gradient,
-                        OptimizerState& state, double rate, double scale, std::pair<int, int> shape,
-                        at::IntArrayRef sizes) const {
-  const UpdateRule rule = optimizer->rule(/*matrices=*/true);
+void Judge::matrix_step(const UpdateRule& rule, const at::Tensor& parameter,
+                        const at::Tensor& gradient, OptimizerState& state, double rate,
+                        double scale, std::pair<int, int> shape, at::IntArrayRef sizes) {
   const auto first = static_cast<std::size_t>(shape.first),
              second = first + static_cast<std::size_t>(shape.second);
   const std::int64_t stacked = c10::multiply_integers(sizes.slice(0, first)),
@@ -114,7 +114,7 @@ void Judge::matrix_step(const at::Tensor& parameter, const at::Tensor& gradient,
   const at::Tensor made = rule.whole->run(gradient.view({stacked, rows, columns}), state.of_matrix);
   rule.apply->run({.parameter = parameter,
                    .gradient = made.reshape(-1),
-                   .lr = rate,
+                   .lr = rate * rule.lr_scale,
                    .rows = rows,
                    .columns = columns});
 }

@@ -49,6 +49,7 @@ class Judge {
   // For each parameter that the optimizer updates by a matrix rule, by its value in the graph: how
   // many leading dims number matrices, and how many dims after them make the rows.
   std::map<int, std::pair<int, int>> matrices;
+  std::map<int, int> groups;  // of the optimizer, by parameter
 
   CompareOutcome judge(const JudgedRun& a, const JudgedRun& b,
                        const std::map<TensorKey, at::Tensor>& reference);
@@ -63,9 +64,9 @@ class Judge {
   double size_of(const TensorKey& key, const Differences& d) const;
   void follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& b,
               const std::map<TensorKey, at::Tensor>& reference);
-  void matrix_step(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
-                   double rate, double scale, std::pair<int, int> shape,
-                   at::IntArrayRef sizes) const;
+  static void matrix_step(const UpdateRule& rule, const at::Tensor& parameter,
+                          const at::Tensor& gradient, OptimizerState& state, double rate,
+                          double scale, std::pair<int, int> shape, at::IntArrayRef sizes);
   TensorDifference difference_of(const TensorKey& key, const Differences& d, const JudgedRun& a,
                                  const JudgedRun& b);
   TensorDifference read_of(const TensorKey& key, const Differences& d) const;

@@ -131,6 +131,7 @@ void for_each_parameter(RankRun& executor, bool gradients,
                         const std::function<void(int parameter, const at::Tensor& whole)>& visit) {
   const Program& program = executor.program();
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    if (gradients && program.buckets[b].frozen) continue;
     const at::Tensor flat = executor.whole(static_cast<int>(b), gradients);
     for (int p : program.buckets[b].parameters)
       visit(p, whole_parameter(executor, p, flat, gradients));

@@ -77,6 +77,7 @@ class Reference::Keeper final : public StepWatcher {
   void gradients(RankRun& executor) override {
     if (!reference_.gradients_.empty()) return;
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+      if (program_.parameters[p].gradient_slot < 0) continue;
       const std::string& name = program_.name_of_parameter(static_cast<int>(p));
       const at::Tensor gradient =
           unscaled(executor, executor.gradient(static_cast<int>(p))).cpu().clone();

@@ -55,8 +55,11 @@ class OneRank {
     for (std::size_t p = 0; p < executor.program().parameters.size(); ++p)
       parameters_.push_back(executor.parameter(static_cast<int>(p)).clone());
     GradientWatcher watcher([&](RankRun& at) {
-      for (std::size_t p = 0; p < parameters_.size(); ++p)
-        gradients_.push_back(unscaled(at, at.gradient(static_cast<int>(p))).clone());
+      for (std::size_t p = 0; p < parameters_.size(); ++p) {
+        const bool frozen = at.program().parameters[p].gradient_slot < 0;
+        gradients_.push_back(frozen ? at::Tensor()
+                                    : unscaled(at, at.gradient(static_cast<int>(p))).clone());
+      }
     });
     executor.watch(&watcher);
     executor.step(0, 0);
@@ -104,7 +107,8 @@ std::vector<std::vector<std::size_t>> grouped(const Program& program) {
   const std::set<int> estimated = before_straight_through(*program.graph);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const int value = program.parameters[p].value;
-    if (!program.graph->value(value).counts && !estimated.contains(value)) places.push_back(p);
+    const Value& parameter = program.graph->value(value);
+    if (!parameter.counts && !parameter.frozen && !estimated.contains(value)) places.push_back(p);
   }
   if (places.empty()) return {};
   std::sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) {

@@ -112,6 +112,7 @@ class Comparer : public StepWatcher {
       const bool own = program.stage == program_.stage;
       if (!own && !taker_.shared()) continue;
       for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+        if (gradients && program.buckets[b].frozen) continue;
         const at::Tensor flat =
             own ? executor_.whole(static_cast<int>(b), gradients) : at::Tensor();
         for (const int p : program.buckets[b].parameters) {
@@ -140,6 +141,7 @@ class Comparer : public StepWatcher {
   // Whether a gradient is zero but for rounding (a key's bias). Adam then magnifies the rounding as
   // far as its eps allows, so the parameter is not compared.
   bool negligible(std::size_t p) const {
+    if (program_.parameters[p].gradient_slot < 0) return false;  // frozen: it must stay
     return reference_.gradient_norm(program_.name_of_parameter(static_cast<int>(p))) <=
            1e-12 * floor_;
   }

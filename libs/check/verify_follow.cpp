@@ -128,6 +128,7 @@ class Follower : public StepWatcher {
     errors_.emplace_back();
     const double floor = std::isfinite(mix_.norms[step]) ? 1e-6 * mix_.norms[step] : 0;
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+      if (program.parameters[p].gradient_slot < 0) continue;
       const std::string& name = program.name_of_parameter(static_cast<int>(p));
       at::Tensor own = executor.gradient(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.gradients[step].at(name);

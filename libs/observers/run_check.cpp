@@ -128,7 +128,7 @@ void Check::gradients(RankRun& executor) {
   }
   for (std::size_t k = 0; k < all.size(); ++k) {
     const Value& value = program.graph->value(all[k]);
-    if (value.counts) continue;
+    if (value.counts || value.frozen) continue;
     bool& known = used_[value.name];
     known = known || used[static_cast<std::int64_t>(k)].item<std::int64_t>() > 0;
   }

@@ -29,7 +29,14 @@ void StageProof::make_flats() {
   for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
     const ProgramParameter& parameter = program_.parameters[p];
     const Bucket& bucket = program_.buckets[bucket_of_[p]];
+    const bool frozen = graph_.value(parameter.value).frozen;
+    if (bucket.frozen != frozen)
+      refuse("prove.bucket",
+             name(parameter.slot) +
+                 (frozen ? " is frozen, and its bucket is not" : " is in a bucket that is frozen"),
+             parameter.slot);
     for (const int index : {parameter.slot, parameter.gradient_slot}) {
+      if (index < 0 && frozen) continue;
       FlatView& v = views_[index];
       v = {views_[program_.root(index)].flat, FlatView::Part::parameter,
            bucket_region(bucket, static_cast<int>(p))};

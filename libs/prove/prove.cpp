@@ -155,7 +155,7 @@ class Prover {
     }
     for (const int value : held) {
       const Value& parameter = graph.value(value);
-      const int expected = parameter.counts ? 0 : 1;
+      const int expected = parameter.counts || parameter.frozen ? 0 : 1;
       if (counted[value] != expected)
         throw_refused("prove.totals", -1,
                       fmt::format("the gradient of {} is counted {} times in the norm",

@@ -468,7 +468,7 @@ void StageProof::check_program() {
     }
     parameters_.push_back(content);
     claim(parameter.slot, content, value.dims, program_.dtype_of(Scalar::real, false));
-    claim(parameter.gradient_slot, content, value.dims, program_.gradient_dtype);
+    if (!value.frozen) claim(parameter.gradient_slot, content, value.dims, program_.gradient_dtype);
   }
   make_flats();
 }

@@ -83,6 +83,7 @@ void StageProof::count_bucket(const Instruction& i, std::size_t k) {
   const Flat& f = there(index, false);
   if (f.bucket < 0) refuse("prove.totals", name(index) + " is counted twice", index);
   const Bucket& bucket = program_.buckets[f.bucket];
+  if (bucket.frozen) refuse("prove.totals", bucket.name + " is frozen, and has no gradient", index);
   if (bucket.counts)
     refuse("prove.totals", bucket.name + " counts tokens, and is no part of the gradient's norm",
            index);
@@ -345,7 +346,8 @@ void StageProof::check_versions() {
   if (!totalled_) refuse("prove.totals", "the step's totals are never made");
   for (const Bucket& bucket : program_.buckets) {
     const bool updates = bucket.rule || bucket.counts;
-    if (program_.optimizer && !updates)
+    if (bucket.frozen && updates) refuse("prove.update", bucket.name + " is frozen, and updated");
+    if (program_.optimizer && !updates && !bucket.frozen)
       refuse("prove.update", bucket.name + " has no rule to be updated by");
     // An update that is left to the next step's forward needs its gradients at this step's end.
     const int expected = updates && !bucket.update_overlaps_forward ? 1 : 0;

@@ -157,7 +157,7 @@ std::string parameters_text(const Plan& plan) {
   std::string text;
   for (const Atom& atom : plan.mesh.atoms()) text += fmt::format("{} ", atom.ways);
   for (const Bucket& bucket : program.buckets) {
-    text += fmt::format("/{} {} ,{}", bucket.counts ? 1 : 0, bucket.matrix ? 1 : 0,
+    text += fmt::format("/{} {} {} ,{}", bucket.counts ? 1 : 0, bucket.frozen ? 1 : 0, bucket.group,
                         fmt::join(bucket.reduce_atoms, ","));
     for (const int p : bucket.parameters) {
       const ProgramParameter& parameter = program.parameters[p];

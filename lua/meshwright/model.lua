@@ -48,16 +48,20 @@ local function append(name, tape, ...)
       options = given
     end
   end
-  local own = nil
+  local own, frozen = nil, nil
   if type(options) == "table" then
     local rest = {}
     for key, item in pairs(options) do
       if is_value(item) then
         core.refuse(("%s: a value among its options"):format(name), ("write x:%s(y, { … })"):format(name))
       end
-      if key == "name" then own = item else rest[key] = item end
+      if key == "name" then own = item elseif key == "frozen" then frozen = item else rest[key] = item end
     end
     options = rest
+  end
+  if frozen ~= nil and type(frozen) ~= "boolean" then
+    core.refuse(("%s: frozen must be true or false; got %s"):format(name, tostring(frozen)),
+      "with frozen = true nothing trains its weights")
   end
   if own ~= nil and (type(own) ~= "string" or not own:find("^[%a][%w_.]*$")) then
     core.refuse(("%s: its name must be a word; got %s"):format(name, tostring(own)), 'for example name = "q"')
@@ -69,7 +73,7 @@ local function append(name, tape, ...)
   end
   local outputs = core.op(name, #inputs, options)
   local ops = tape.ops
-  ops[#ops + 1] = { op = name, name = own, inputs = inputs, options = options, ["$at"] = core.place(),
+  ops[#ops + 1] = { op = name, name = own, inputs = inputs, options = options, frozen = frozen or nil, ["$at"] = core.place(),
     layer = tape.count and (tape.layer or tape.count > 0 and tape.count or -1) or nil }
   local made = {}
   for o = 1, outputs do made[o] = new(tape, #ops, o) end

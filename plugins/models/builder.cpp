@@ -225,7 +225,7 @@ int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf)
   }
   claim_name(name, "a parameter");
   if (hf.name.empty()) hf.name = name;
-  return graph.add_parameter(name, std::move(dims), init, std::move(hf));
+  return graph.add_parameter(name, std::move(dims), init, std::move(hf), frozen);
 }
 
 int Builder::input(const std::string& name, const Dims& of, std::int64_t below) {

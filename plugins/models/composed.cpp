@@ -45,6 +45,7 @@ struct Recorded {
   // expression of its layer uses that.
   std::optional<std::string> expression;
   bool joined = false;
+  bool frozen = false;  // whether nothing trains the weights that it makes
 };
 
 // The ops that a function of the script called, and what it returned.
@@ -552,6 +553,7 @@ class Composed final : public Model, public ModelInputs, public HfModel {
     Recorded one;
     one.kind = json.at("op").get<std::string>();
     one.name = json.value("name", "");
+    one.frozen = json.value("frozen", Json(false)) == Json(true);
     one.place = json.value(place_key, "");
     for (const Json& input : json.at("inputs")) one.inputs.push_back(ref(input, before, key));
     if (const auto layer = whole_number(json.value("layer", Json()))) {
@@ -767,10 +769,18 @@ class Composed final : public Model, public ModelInputs, public HfModel {
 
   std::vector<int> append(Builder& b, const Part& part, const Recorded& one,
                           const std::string& name, const std::vector<int>& inputs) const {
+    const bool outer = std::exchange(b.frozen, b.frozen || one.frozen);
+    const std::size_t weights = one.frozen ? b.graph.parameters().size() : 0;
     try {
       const PluginPlace speaker{one.kind, ""};
       auto outputs = call_plugin(
           speaker, "was appended", [&] { return one.op->append(b, name, inputs); }, Stage::options);
+      b.frozen = outer;
+      if (one.frozen && b.graph.parameters().size() == weights)
+        refuse("model.frozen", part.key, one.place,
+               fmt::format("{}{} makes no weight, and nothing of it could be frozen", where(b),
+                           quote(one.name.empty() ? one.kind : one.name)),
+               "leave frozen = true out");
       if (static_cast<int>(outputs.size()) == one.op->outputs()) return outputs;
       throw Error(Stage::options, "plugin.fault", "",
                   fmt::format("the op {} made {} values and says that it makes {}", one.kind,

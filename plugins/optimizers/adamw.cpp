@@ -50,7 +50,7 @@ class AdamW final : public Optimizer, public ElementOp {
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
   std::string name() const override { return "adamw"; }
-  UpdateRule rule(bool) const override {
+  UpdateRule rule(int) const override {
     return {.states = {"exp_avg", "exp_avg_sq"}, .apply = this};
   }
   void run(const UpdateCall& call) const override {

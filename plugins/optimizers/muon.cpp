@@ -149,7 +149,7 @@ std::shared_ptr<const Optimizer> make_others(const Values& values) {
   }
 }
 
-class Muon final : public Optimizer, public ElementOp {
+class Muon final : public Optimizer {
  public:
   static Options options() {
     return Options()
@@ -185,17 +185,15 @@ class Muon final : public Optimizer, public ElementOp {
         apply_(values.number("weight_decay"), values.text("adjust_lr") == "match_rms_adamw") {}
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
-  bool takes_matrices() const override { return true; }
-  UpdateRule rule(bool matrices) const override {
-    if (matrices) return {{"momentum_buffer"}, &momentum_, &orthogonalise_, &apply_};
-    return {.states = others_->rule(false).states, .apply = this};
+  int groups() const override { return 2; }
+  std::vector<int> groups_of(const std::vector<ParameterFacts>& parameters) const override {
+    return matrices_apart(parameters);
   }
-  std::string name() const override { return "adamw"; }
-  // Updates all but matrices, by AdamW.
-  void run(const UpdateCall& call) const override {
-    UpdateCall other = call;
-    other.lr = call.lr * (others_->lr() / lr_);
-    others_->rule(false).apply->run(other);
+  UpdateRule rule(int group) const override {
+    if (group == 1) return {{"momentum_buffer"}, &momentum_, &orthogonalise_, &apply_};
+    UpdateRule others = others_->rule(0);
+    others.lr_scale = others_->lr() / lr_;
+    return others;
   }
 
  private:

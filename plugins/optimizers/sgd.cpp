@@ -33,7 +33,7 @@ class Sgd final : public Optimizer, public ElementOp {
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
   std::string name() const override { return "sgd"; }
-  UpdateRule rule(bool) const override {
+  UpdateRule rule(int) const override {
     UpdateRule rule{.apply = this};
     if (momentum_ != 0) rule.states = {"momentum"};
     return rule;

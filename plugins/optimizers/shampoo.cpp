@@ -149,9 +149,12 @@ class Shampoo final : public Optimizer {
         others_(values.number("eps"), values.number("weight_decay")) {}
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
-  bool takes_matrices() const override { return true; }
-  UpdateRule rule(bool matrices) const override {
-    if (!matrices) return {.states = {"sum"}, .apply = &others_};
+  int groups() const override { return 2; }
+  std::vector<int> groups_of(const std::vector<ParameterFacts>& parameters) const override {
+    return matrices_apart(parameters);
+  }
+  UpdateRule rule(int group) const override {
+    if (group == 0) return {.states = {"sum"}, .apply = &others_};
     using Side = MatrixState::Side;
     return {{"average"},
             &average_,

@@ -43,6 +43,7 @@ std::map<int, int> buckets_of(const mw::Program& program, int mw::ProgramParamet
     for (const int p : program.buckets[b].parameters)
       buckets[program.parameters[p].*slot] = static_cast<int>(b);
   }
+  buckets.erase(-1);  // frozen parameters have no gradients
   return buckets;
 }
 
@@ -72,6 +73,7 @@ class ShardStorage {
     bool any = false;
     for (mw::Bucket& bucket : program_.buckets) {
       if (bucket.counts) continue;  // counters stay whole: all ranks see all counts
+      if (bucket.frozen && storage_.sharded_state != mw::ShardedState::parameters) continue;
       for (const std::string& axis : storage_.axes) {
         for (int atom : program_.mesh.axis(axis).atoms) {
           const auto& reduce = bucket.reduce_atoms;

@@ -17,6 +17,9 @@ FEATURES = {  # name: how often it is there
     "schedule": 0.2, "evaluate": 0.08, "check": 0.3, "steps": 0.5, "text": 0.35, "pair": 0.4, "hook": 0.3, "shape": 0.12,
     "documents": 0.5, "masked": 0.3}
 BLOCKS = {
+    "frozen first": "function(x, n) x = x + x:rms_norm { frozen = n == 1 }:attention { frozen = n == 1 } return x + x:rms_norm():mlp { frozen = n == 1 } end",
+    "frozen beside": 'function(x) local h = x:rms_norm { frozen = true } x = x + h:mlp { frozen = true } + h:linear { "ffn", name = "a" }:linear "hidden" '
+                     'return x + x:rms_norm():attention { frozen = true } end',
     "side by side": "function(x) local h = x:rms_norm() return x + h:attention() + h:mlp() end",
     "layers that differ": 'function(x, n) if n % 2 == 0 then return x + x:rms_norm():attention() end '
                           'return x + x:layer_norm():mlp { act = "gelu", bias = true } end',
@@ -270,7 +273,7 @@ class Maker:
         return Call("mw.moe", self.moe(made))
 
     def composed(self, ffn, vocab):
-        which = self.one(*BLOCKS) if self.layers > 1 else self.one("side by side", "narrow", "in parts")
+        which = self.one(*BLOCKS) if self.layers > 1 else self.one("side by side", "narrow", "in parts", "frozen beside")
         dims = Table(hidden=8, heads=4, kv_heads=self.one(4, 2), vocab=vocab)
         if which == "narrow":
             dims.put("ffn", ffn)
@@ -278,6 +281,8 @@ class Maker:
             dims.put("one", Table(1, like="kv_heads"))
         else:
             dims.put("ffn", ffn)
+        if which.startswith("frozen"):
+            self.on.add("frozen")
         made = Table(name="composed", layers=self.layers, dims=dims, block=Raw(BLOCKS[which]))
         if self.often(0.3):
             made.put("tied", True)
@@ -363,7 +368,9 @@ class Maker:
         clip = {"clip": 0.5} if self.often(0.4) else {}
         return self.one(Call("mw.adamw", Table(lr=1e-3, **clip)), Call("mw.adamw", Table(lr=1e-3, weight_decay=0, **clip)),
                         Call("mw.sgd", Table(lr=0.1, **clip)), Call("mw.sgd", Table(lr=0.1, momentum=0.9, **clip)),
-                        Call("mw.muon", Table(lr=1e-3, **clip)), Call("mw.shampoo", Table(lr=1e-3, **clip)))
+                        Call("mw.muon", Table(lr=1e-3, **clip)), Call("mw.shampoo", Table(lr=1e-3, **clip)),
+                        Call("mw.groups", Table(Table(Call("mw.sgd", Table(lr=0.1, momentum=0.9)), where="norm"),
+                                                self.one(Call("mw.adamw", Table(lr=1e-3)), Call("mw.muon", Table(lr=1e-3))), **clip)))
 
     def data(self):
         """Tokens, of which some may count nothing as labels, in rows that may be of several documents."""
@@ -409,7 +416,7 @@ def experiment(seed, number):
     keys = maker.experiment()
     options = [name for name in keys.named() if name in ("recompute", "offload", "precision", "schedule", "evaluate", "check")]
     optimizer = keys.get("optimizer").function.removeprefix("mw.")
-    names = {*maker.forms, *options, optimizer, maker.kind, *({"documents", "masked"} & maker.on)}
+    names = {*maker.forms, *options, optimizer, maker.kind, *({"documents", "masked", "frozen"} & maker.on)}
     if "pp" in maker.forms and maker.schedule == "text":
         names.add("text schedule")
     if maker.groups:

@@ -39,7 +39,7 @@ TEST_CASE("Shampoo's factors are of each expert, where it lies", "[shampoo]") {
 
 TEST_CASE("Shampoo's steps are those of algorithm 1", "[shampoo]") {
   const auto optimizer = experiment(shampoo_setup("llama")).optimizer;
-  const UpdateRule rule = optimizer->rule(/*matrices=*/true);
+  const UpdateRule rule = optimizer->rule(/*group=*/1);
   REQUIRE(rule.of_matrix.size() == 2);
   const auto fp64 = at::TensorOptions().dtype(at::kDouble);
   const double eps = 1e-4;

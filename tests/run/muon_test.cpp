@@ -47,7 +47,7 @@ TEST_CASE("Tall, wide, square and stacked matrices are orthogonalised each by it
   at::manual_seed(5);
   const at::Tensor stack = at::randn({stacked, rows, columns}, fp64);
   const auto optimizer = muon({{"lr", 0.02}, {"ns_steps", steps}});
-  const MatrixOp& orthogonalise = *optimizer->rule(true).whole;
+  const MatrixOp& orthogonalise = *optimizer->rule(1).whole;
   const at::Tensor made = orthogonalise.run(stack.clone(), {});
   for (int k = 0; k < stacked; ++k) CHECK(apart(made[k], dense(stack[k], steps)) < 1e-13);
   if (steps == 5) {  // Jordan's coefficients leave singular values between 0.7 and 1.2
@@ -68,13 +68,13 @@ TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's
                                {"nesterov", nesterov},
                                {"weight_decay", decay},
                                {"adjust_lr", adjust}});
-  const UpdateRule rule = optimizer->rule(/*matrices=*/true);
+  const UpdateRule rule = optimizer->rule(/*group=*/1);
   at::manual_seed(6);
   at::Tensor param = at::randn({rows, columns}, fp64), want = param.clone();
   at::Tensor buffer = at::zeros_like(want);
   OptimizerState state = optimizer->make_state(param.view(-1), true);
   REQUIRE(state.tensors.size() == 1);
-  CHECK(optimizer->rule(false).states.size() == 2);
+  CHECK(optimizer->rule(0).states.size() == 2);
   const double factor = adjust == "original" ? std::sqrt(std::max(1.0, 1.0 * rows / columns))
                                              : 0.2 * std::sqrt(std::max(rows, columns));
   for (int t = 0; t < 4; ++t) {

@@ -121,9 +121,9 @@ TEST_CASE("sgd equals its formula, with and without momentum", "[kernels]") {
 }
 
 TEST_CASE("what an optimizer keeps for each element", "[kernels]") {
-  CHECK(make("adamw", {{"lr", 1.0}})->rule(false).states.size() == 2);
-  CHECK(make("sgd", {{"lr", 1.0}})->rule(false).states.empty());
-  CHECK(make("sgd", {{"lr", 1.0}, {"momentum", 0.5}})->rule(false).states.size() == 1);
+  CHECK(make("adamw", {{"lr", 1.0}})->rule(0).states.size() == 2);
+  CHECK(make("sgd", {{"lr", 1.0}})->rule(0).states.empty());
+  CHECK(make("sgd", {{"lr", 1.0}, {"momentum", 0.5}})->rule(0).states.size() == 1);
 }
 
 TEST_CASE("defaults, clipping and refusals", "[kernels]") {

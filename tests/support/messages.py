@@ -107,7 +107,7 @@ MESSAGES = {
     "data.shape": [r"data\.path: .*: labels are -\d+ at row \d+, column \d+ \[ids are whole numbers from 0 on; labels of .*"],
     "data.twice": [r".* (is named twice|are the same file) \[name each file once; .*"],
     "data.documents": [r".*documents?.* \[.*\]", r".*\.csv:\d+: .* \[the line .*\]", r"data\.lengths: .* is no distribution of lengths .* \[.*\]"],
-    "data.pack": [r"(On rank \d+: )?data\.into: (document \d+ \(\d+ tokens?\) is in .*|row \d+ .*|the (function|policy) returned .*) \[(return \d+ lists, .*|let it depend on its arguments alone)\]"],
+    "data.pack": [r"(On rank \d+: )?data\.into: (document \d+ \(\d+ tokens?\) is in .*|row \d+ .*|the (function|policy) returned .*) \[(return at most \d+ lists, .*|let it depend on its arguments alone)\]"],
     "data.mask": [r"data\.mask: .*(: byte \d+ is \d+|\.csv:\d+: .*|\.csv has no range| has \d+ bytes?, and the data have .*) \[.*\]"],
     "data.input": [r"data: \w+ has no input \w+, which the model declares: .* \[mw\.tensors reads inputs from a file; mw\.synthetic makes noise for every one\]"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
@@ -193,7 +193,11 @@ MESSAGES = {
                      r"ranks\)( \(what microbatch makes of step \d+\))? \[make them \d+ together\]"],
     "microbatch.too-large": [r"microbatch: \d+ sequences are more than the \d+ of each rank \(batch \d+ over \d+ "
                      r"ranks\) \[nearest: \d+\]"],
-    "model.documents": [r"model: the rows of the data hold several documents, and .* tokens .* \[(leave these ops out, .*|write sp \{ .*)\]"],
+    "model.frozen": [r"model\.graph: .* makes no weight, and nothing of it could be frozen \[leave frozen = true out\]"],
+    "optimizer.groups": [r"optimizer: mw\.groups: .* \[(let the last group have no where: .*|narrow one of them|mend its where, or leave it out)\]",
+                         r"(optimizer: )?the rule for .* updates matrices whole, and .* \[leave it to another group\]",
+                         r"(optimizer: )?all parameters of the model are frozen, and there is nothing to train \[leave frozen = true out of some weights\]"],
+    "model.documents": [r"model: the rows of the data hold several documents, and .* tokens .* \[leave these ops out, .*\]"],
     "model.labels": [r"model: the data have labels that count nothing, and no loss .* \[a loss by cross_entropy .*\]"],
     "model.dims": [r"model\.graph: \w+: labels of \w+ are not those of tokens, so that mean_over says nothing of them \[.*",
                    r"model\.inputs\.\w+: the model has no dim \"\w+\" \[.*",
@@ -286,7 +290,9 @@ MESSAGES = {
                        r"cluster\.\S+ is not a known option \[\w+ is called \w+ now\]",
                        rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
     "option.twice": [rf"{NAME} is given twice: as .* and as .* without a name \[keep one of the two\]"],
-    "option.value": [r"data\.lengths: \"own\", and \w+ has no documents \[mw\.shards .*\]", r"model\.inputs\.\w+: got .*; an input has the dim batch, and then seq or dims of the model \[image = .*",
+    "option.value": [r"optimizer\.groups\[\d+\]: (.* is no optimizer|\".*\" stands beside where|clip is of the norm of all gradients|lr is 0, and .*|"
+                     r"where is .*|it has no where, and others follow it) \[.*\]",
+                     r"data\.lengths: \"own\", and \w+ has no documents \[mw\.shards .*\]", r"model\.inputs\.\w+: got .*; an input has the dim batch, and then seq or dims of the model \[image = .*",
                      r"model\.inputs\.\w+\.below: got .* \[below = 2 or the name of a dim: .*", r"data\.path: the braces of \".*\" stand for \d+ names; 10000 may be \[write .*\]",
                      r"account: it is taken of the steps of `trace`, which names none \[leave trace out .*\]", r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",
                      r"trace: .* is no step \[steps count from 0: trace = .*",
@@ -415,7 +421,8 @@ MESSAGES = {
     "runs.none": [r".*: there are no runs \[a script's log = .*"],
     "runs.several": [r".* has \d+ runs \[name one of them: .*"],
     "runs.unreadable": [r".*: .+ \[name a run file: what a script's `log` names\]"],
-    "script.argument": [r"m\.\w+: a graph has no such value \[it has m\..*", r"(the lane .*|over): there is no axis \".*\", in this plan or of a strategy that ships \[(did you mean .*\?.*|the plan's "
+    "script.argument": [r"\w+: frozen must be true or false; got .* \[with frozen = true nothing trains its weights\]",
+                        r"m\.\w+: a graph has no such value \[it has m\..*", r"(the lane .*|over): there is no axis \".*\", in this plan or of a strategy that ships \[(did you mean .*\?.*|the plan's "
                         r"axes are .*)\]",
                         r"mw\.bar_chart: .* \[for example mw\.bar_chart \{ file = .*", r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
                         r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value . a value or a number; got a \w+ \[x . y\]",

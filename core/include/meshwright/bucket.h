@@ -22,7 +22,7 @@ enum class Offload : std::uint8_t { nothing, optimizer, parameters };
 struct FlatSlots {
   int parameters = -1;  // the whole parameters, as ops read them
   int stored = -1;      // the parameters that the rank keeps: `parameters`, or its shard of them
-  int gradients = -1;   // the whole gradients, as backward adds to them
+  int gradients = -1;   // the whole gradients, as backward adds to them; -1: frozen
   int reduced = -1;     // the reduced gradients that the rank keeps: all, or its shard of them
   // Copy on the device of the rank's parameter shard, while parameters are gathered from host
   // memory; -1: the shard lies on the device.
@@ -59,7 +59,9 @@ struct Bucket {
   std::vector<int> stages;  // stages that hold these parameters, if several (tied embeddings)
   std::string name;
   bool counts = false;   // holds counters (Value::counts), which no optimizer trains
-  bool matrix = false;   // holds matrices of layers, which have an update rule of their own
+  bool frozen = false;   // holds frozen parameters: all slots of gradients and states are -1
+  bool matrix = false;   // holds matrices that are updated whole (UpdateRule::whole)
+  int group = 0;         // the group of the optimizer (Optimizer::groups_of)
   bool overlap = false;  // the reduction starts as soon as the last gradient is ready
   bool reduce_per_microbatch = false;  // reduced after every segment run that adds gradients
   // Gathers updated parameters during the next step's forward, which waits for them before their

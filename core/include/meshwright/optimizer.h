@@ -82,6 +82,15 @@ struct MatrixState {
   }
 };
 
+// What an optimizer may know of a parameter when it chooses its group.
+struct ParameterFacts {
+  std::string name;               // "layers.0.attention.q.weight"
+  std::vector<std::string> dims;  // names of its dims
+  std::vector<std::int64_t> shape;
+  int layer = -1;       // the transformer layer that reads it; -1: none
+  bool matrix = false;  // a weight of a linear, a router or experts in a layer
+};
+
 // How the parameters of a bucket are updated. The ops belong to the optimizer.
 struct UpdateRule {
   std::vector<std::string> states;  // names of the state tensors per element, zero at first
@@ -91,7 +100,15 @@ struct UpdateRule {
   const MatrixOp* whole = nullptr;
   const ElementOp* apply = nullptr;         // updates the parameter
   std::vector<MatrixState> of_matrix = {};  // state per matrix, for `whole`
+  double lr_scale = 1;                      // what the step's learning rate is multiplied by
 };
+
+// The groups of an optimizer that treats matrices of layers apart: group 1; all else is group 0.
+inline std::vector<int> matrices_apart(const std::vector<ParameterFacts>& parameters) {
+  std::vector<int> groups;
+  for (const ParameterFacts& parameter : parameters) groups.push_back(parameter.matrix ? 1 : 0);
+  return groups;
+}
 
 // An optimizer is immutable and thread-safe, since all ranks share it. Its constructor takes (const
 // Values&), checks what the declarations of options cannot, and throws Error (options).
@@ -101,23 +118,29 @@ class Optimizer {
   virtual double lr() const = 0;  // the learning rate that the options give, for schedules
   // The largest norm of the gradients of all parameters, to which they are clipped; 0: no clipping.
   virtual double clip() const = 0;
-  // Whether matrices of layers have a rule of their own. They are the weights of linears and
-  // experts inside of layers, with those of routers.
-  virtual bool takes_matrices() const { return false; }
-  // The rule for these matrices, or the rule for all other parameters.
-  virtual UpdateRule rule(bool matrices) const = 0;
+  // How many groups of parameters have a rule of their own, and the rule of a group.
+  virtual int groups() const { return 1; }
+  virtual UpdateRule rule(int group) const = 0;
+  // The group of each of the parameters, which are all that are trained. Throws Error (plan,
+  // "optimizer.groups") with the names of parameters that have none.
+  virtual std::vector<int> groups_of(const std::vector<ParameterFacts>& parameters) const {
+    return std::vector<int>(parameters.size(), 0);
+  }
 
   // For use without a program: make_state() returns states of zeros, step() runs one update by the
-  // rule for non-matrices. `param` and `grad`: contiguous, of one shape, fp32 or fp64.
-  OptimizerState make_state(const at::Tensor& param, bool matrices = false) const {
+  // rule of a group, which has `apply` alone. `param` and `grad`: contiguous, of one shape, fp32 or
+  // fp64.
+  OptimizerState make_state(const at::Tensor& param, int group = 0) const {
     OptimizerState state;
-    for (std::size_t i = 0, n = rule(matrices).states.size(); i < n; ++i)
+    for (std::size_t i = 0, n = rule(group).states.size(); i < n; ++i)
       state.tensors.push_back(at::zeros_like(param, at::MemoryFormat::Contiguous));
     return state;
   }
   void step(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
-            std::int64_t step_index, double grad_scale = 1.0) const {
-    if (param.numel() > 0) rule(false).apply->run({param, grad, state, lr, step_index, grad_scale});
+            std::int64_t step_index, double grad_scale = 1.0, int group = 0) const {
+    if (param.numel() == 0) return;
+    const UpdateRule own = rule(group);
+    own.apply->run({param, grad, state, lr * own.lr_scale, step_index, grad_scale});
   }
 };
 

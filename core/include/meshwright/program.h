@@ -81,15 +81,16 @@ inline int lanes_of(const SegmentRun& run) {
   return 1 + static_cast<int>(run.others.size());
 }
 
-// A parameter of the stage: its slot, its gradient's slot, and their layouts.
+// A parameter of the stage: its slot, its gradient's slot (-1: it is frozen), and their layouts.
 struct ProgramParameter {
   int value = -1;
   int slot = -1, gradient_slot = -1;
   Layout stored;       // layout of the parameter, and of its reduced gradient
   Layout accumulated;  // layout of the gradient before the reduction
-  // For weights of a layer that are matrices (outputs by inputs): the number of leading dims that
-  // number matrices (experts), and the number of dims after them that form the rows. `rows` is 0
-  // for all other parameters.
+  int group = 0;       // of the optimizer (Optimizer::groups_of)
+  // For weights that are updated as whole matrices (outputs by inputs): the number of leading dims
+  // that number matrices (experts), and the number of dims after them that form the rows. `rows` is
+  // 0 for all other parameters.
   int stacked = 0, rows = 0;
 };
 

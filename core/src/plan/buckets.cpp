@@ -56,6 +56,25 @@ class Flattener {
       own_or_view(flat.stored, flat.parameters);
       if (b_.offload == Offload::parameters) program_.slots[flat.stored].memory = Memory::host;
     }
+    if (!b_.frozen) gradients(partial, shard);
+    if (shards) flat.gather = program_.pendings++;
+    if (program_.slots[flat.stored].memory == Memory::host) {
+      flat.on_device =
+          add("shard of parameters on the device", program_.dtype, shard, Category::buffers, true);
+    }
+    if (!b_.frozen) optimizer(shard);
+    for (int p : b_.parameters) {
+      const ProgramParameter& parameter = program_.parameters[p];
+      program_.slots[parameter.slot].alias_of = flat.parameters;
+      if (!b_.frozen) program_.slots[parameter.gradient_slot].alias_of = flat.gradients;
+    }
+  }
+
+ private:
+  // Adds the slots of gradients and of their reduction.
+  void gradients(const Layout& partial, const Layout& shard) {
+    FlatSlots& flat = b_.flat;
+    const bool shards = !b_.shard_atoms.empty();
     const Dtype gradient = program_.gradient_dtype, sum = wider(gradient, program_.reduce_dtype);
     flat.gradients = add("gradients", gradient, partial, Category::gradients,
                          b_.sharded_state >= ShardedState::gradients);
@@ -75,19 +94,8 @@ class Flattener {
         flat.cast_back = add(std::string("arriving gradients in ") + name_of(gradient), gradient,
                              shard, Category::buffers, true);
     }
-    if (shards) flat.gather = program_.pendings++;
-    if (program_.slots[flat.stored].memory == Memory::host) {
-      flat.on_device =
-          add("shard of parameters on the device", program_.dtype, shard, Category::buffers, true);
-    }
-    optimizer(shard);
-    for (int p : b_.parameters) {
-      program_.slots[program_.parameters[p].slot].alias_of = flat.parameters;
-      program_.slots[program_.parameters[p].gradient_slot].alias_of = flat.gradients;
-    }
   }
 
- private:
   // Adds the slots of what the optimizer keeps, and of the directions of sharded matrices.
   void optimizer(const Layout& shard) {
     FlatSlots& flat = b_.flat;
@@ -98,7 +106,7 @@ class Flattener {
       return slot;
     };
     const bool updates = program_.optimizer && !b_.counts;
-    if (updates) b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
+    if (updates) b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.group));
     const bool on_host = updates && b_.offload != Offload::nothing && !b_.update_on_device &&
                          b_.rule->whole == nullptr;
     const bool leaves = on_host && program_.slots[flat.stored].memory == Memory::device;
@@ -324,6 +332,7 @@ void split_buckets(Program& program, bool by_layer) {
 
 std::vector<int> sums_of(const Program& program, int bucket) {
   const FlatSlots& flat = program.buckets[bucket].flat;
+  if (flat.gradients < 0) return {};
   std::vector<int> sums{flat.gradients};
   if (flat.reduced != flat.gradients && program.slots[flat.reduced].alias_of < 0)
     sums.push_back(flat.reduced);

@@ -48,7 +48,8 @@ void add_parameter(Assembly& assembly, Program& program, int value,
   gradient.dtype = program.gradient_dtype;
   gradient.category = Category::gradients;
   parameter.slot = add_slot(program, std::move(slot));
-  parameter.gradient_slot = add_slot(program, std::move(gradient));
+  if (!assembly.graph.value(value).frozen)
+    parameter.gradient_slot = add_slot(program, std::move(gradient));
   assembly.parameter_of[program.stage][value] = static_cast<int>(program.parameters.size());
   program.parameters.push_back(std::move(parameter));
 }
@@ -86,7 +87,7 @@ void add_parameters(Assembly& assembly) {
 // parameters, and kind of update. The parameters of a bucket can share flat tensors, one collective
 // and one share of the gradient norm.
 void make_buckets(Program& program, const Partition& partition) {
-  using Key = std::tuple<bool, bool, std::vector<int>, std::vector<int>, std::vector<int>>;
+  using Key = std::tuple<bool, bool, int, std::vector<int>, std::vector<int>, std::vector<int>>;
   std::map<Key, std::vector<int>> sets;
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const ProgramParameter& parameter = program.parameters[p];
@@ -97,14 +98,16 @@ void make_buckets(Program& program, const Partition& partition) {
     }
     const auto shared = partition.shared.find(parameter.value);
     if (shared != partition.shared.end()) stages = shared->second;
-    const bool counts = program.graph->value(parameter.value).counts;
-    sets[{counts, parameter.rows > 0, stages, reduce, sharded}].push_back(static_cast<int>(p));
+    const Value& value = program.graph->value(parameter.value);
+    sets[{value.counts, value.frozen, parameter.group, stages, reduce, sharded}].push_back(
+        static_cast<int>(p));
   }
   for (auto& [key, parameters] : sets) {
     Bucket bucket;
-    std::tie(bucket.counts, bucket.matrix, bucket.stages, bucket.reduce_atoms,
+    std::tie(bucket.counts, bucket.frozen, bucket.group, bucket.stages, bucket.reduce_atoms,
              bucket.parameter_atoms) = key;
     bucket.parameters = parameters;
+    bucket.matrix = program.parameters[static_cast<std::size_t>(parameters.front())].rows > 0;
     program.buckets.push_back(std::move(bucket));
   }
   name_buckets(program);
@@ -158,8 +161,8 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
   assembly.tapes.resize(partition.vstages());
   assembly.boundaries.resize(partition.crossings.size());
   add_parameters(assembly);
+  set_groups(programs);
   for (Program& program : programs) {
-    if (options.optimizer && options.optimizer->takes_matrices()) mark_matrices(program);
     Slot loss;
     loss.name = "the step's loss";
     loss.layout = Layout(mesh.atoms().size());

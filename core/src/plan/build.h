@@ -103,9 +103,10 @@ void order_receives(std::vector<Program>& programs);
 // decide about buckets is for whatever schedule a step may have.
 void drop_unused(Program& program);
 
-// Sets ProgramParameter::stacked and rows of the weights of linears and experts in transformer
-// layers, the router's too. Not of the head, embeddings, norms and biases.
-void mark_matrices(Program& program);
+// Sets the group of the optimizer to which each parameter of the stages belongs, and
+// ProgramParameter::stacked and rows of those that are updated as whole matrices. Throws Error
+// (plan, "optimizer.groups").
+void set_groups(std::vector<Program>& programs);
 
 // Appends a bucket's update by the ops of its rule. Where that is for whole matrices, every rank
 // makes the directions of its own shard, these are gathered until the rank has whole matrices (but

@@ -77,7 +77,7 @@ class Finish {
     totals.phase = "report";
     count(totals, program_.loss, losses());
     for (const Bucket& bucket : program_.buckets) {
-      if (bucket.counts) continue;
+      if (bucket.counts || bucket.frozen) continue;
       count(totals, bucket.flat.reduced, parts(bucket));
       // The first of several stages counts the bucket. The others, none of which is stage 0, add 0
       // times their copy, which is NaN where a number of it is not finite.
@@ -145,8 +145,8 @@ class Finish {
       const Bucket& bucket = program_.buckets[b];
       const int number = static_cast<int>(b);
       if (!bucket.shard_atoms.empty() && bucket.flat.shard_reduction >= 0) shards.push_back(number);
-      if (!bucket.reduce_atoms.empty() && !keeps_shards(bucket) && begun_.over.count(number) == 0)
-        reduced.push_back(number);
+      const bool left = begun_.over.count(number) == 0 && !bucket.frozen;
+      if (!bucket.reduce_atoms.empty() && !keeps_shards(bucket) && left) reduced.push_back(number);
     }
     const auto& underway = begun_.underway;
     for (const int b : reduced) {
@@ -193,7 +193,7 @@ class Finish {
   // Settles the bucket's sums that neither a reduction nor a copy to host memory has settled.
   void settle_sums(int bucket) {
     const Bucket& b = program_.buckets[bucket];
-    if (b.flat.shard_reduction >= 0 || b.updated_on_host()) return;
+    if (b.flat.shard_reduction >= 0 || b.updated_on_host() || b.frozen) return;
     const std::vector<int> sums = sums_of(program_, bucket);
     if (sums.back() == b.flat.reduced) code_.push_back(settled(program_, bucket, b.flat.reduced));
   }

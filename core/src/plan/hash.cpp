@@ -189,6 +189,7 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.name);
   add(bucket.counts);
   add(bucket.matrix);
+  if (bucket.frozen) add(std::string("frozen"));
   add(bucket.overlap);
   add(bucket.reduce_per_microbatch);
   if (bucket.gather_overlaps_forward) add(std::string("gather overlaps forward"));

@@ -304,7 +304,8 @@ class ProgramMaker {
     std::vector<bool> summed(plan_.mesh.atoms().size(), false);
     for (const Program& program : plan_.programs) {
       for (const Bucket& bucket : program.buckets) {
-        for (int atom : bucket.reduce_atoms) summed[atom] = summed[atom] || !bucket.counts;
+        for (int atom : bucket.reduce_atoms)
+          summed[atom] = summed[atom] || (!bucket.counts && !bucket.frozen);
       }
     }
     const auto any = [&](const Axis& axis) {

@@ -15,8 +15,9 @@ namespace mw {
 namespace {
 
 std::int64_t gradient_bytes(const Program& program, int parameter) {
-  return program.local_bytes(program.slots[program.parameters[parameter].gradient_slot],
-                             program.first());
+  const ProgramParameter& p = program.parameters[parameter];
+  const int slot = p.gradient_slot >= 0 ? p.gradient_slot : p.slot;  // frozen parameters have none
+  return program.local_bytes(program.slots[slot], program.first());
 }
 
 // The virtual stage whose backward is the last to add to each parameter's gradient, and the
@@ -25,7 +26,8 @@ std::int64_t gradient_bytes(const Program& program, int parameter) {
 std::vector<std::pair<int, int>> makers(const Program& program) {
   std::vector<int> parameter_of(program.slots.size(), -1);  // parameter, by gradient slot
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-    parameter_of[program.parameters[p].gradient_slot] = static_cast<int>(p);
+    const int slot = program.parameters[p].gradient_slot;
+    if (slot >= 0) parameter_of[slot] = static_cast<int>(p);
   }
   std::vector<std::pair<int, int>> made(program.parameters.size(), {-1, -1});
   for (const Segment& segment : program.segments) {
@@ -79,13 +81,13 @@ void overlap(Program& program) {
   // Stages that share buckets are ready at different times;
   // they reduce them at the end, in one order.
   for (Bucket& bucket : program.buckets) {
-    bucket.overlap = !bucket.reduce_atoms.empty() && bucket.stages.empty();
+    bucket.overlap = !bucket.reduce_atoms.empty() && bucket.stages.empty() && !bucket.frozen;
   }
 }
 
 bool reduced_over(const Program& program, const Bucket& bucket, const std::string& axis) {
   const std::vector<int>& atoms = program.mesh.axis(axis).atoms;
-  if (bucket.counts) return false;
+  if (bucket.counts || bucket.frozen) return false;
   return std::any_of(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), [&](int atom) {
     return program.mesh.atoms()[atom].ways > 1 &&
            std::find(atoms.begin(), atoms.end(), atom) != atoms.end();

@@ -62,8 +62,8 @@ bool keep_alike(const Plan& a, const Plan& b) {
       };
       const auto kept = [](const Bucket& bucket) {
         return std::tie(bucket.parameters, bucket.reduce_atoms, bucket.parameter_atoms,
-                        bucket.stages, bucket.shard_atoms, bucket.sharded_state, bucket.matrix,
-                        bucket.counts, bucket.offload, bucket.update_on_device,
+                        bucket.stages, bucket.shard_atoms, bucket.sharded_state, bucket.group,
+                        bucket.frozen, bucket.counts, bucket.offload, bucket.update_on_device,
                         bucket.gather_overlaps_forward, bucket.update_overlaps_forward);
       };
       if (kept(a_bucket) != kept(b_bucket) || hook(a_bucket) != hook(b_bucket)) return false;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "meshwright/engine/activations.h"
+#include "meshwright/error.h"
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
 
@@ -37,20 +38,26 @@ std::optional<Shape> shape_of(const Op& op) {
   return shape;
 }
 
-// A parameter's shape as matrices, if it is the same in every op that reads it; else nothing.
-std::optional<Shape> shape_of(const Graph& graph, int parameter) {
+// A parameter's shape as matrices, if it is the same in every op that reads it, and the layer of
+// the first of these ops.
+struct Read {
+  bool read = false;
+  int layer = -1;
   std::optional<Shape> shape;
+};
+std::vector<Read> reads_of(const Graph& graph) {
+  std::vector<Read> all(graph.values().size());
   for (const Op& op : graph.ops()) {
+    const bool multiplies = op.op_class() == OpClass::matrix_product && in_layers(op, graph);
     for (std::size_t k = 0; k < op.inputs.size(); ++k) {
-      if (op.inputs[k].value != parameter) continue;
-      if (k != 1 || op.op_class() != OpClass::matrix_product || !in_layers(op, graph))
-        return std::nullopt;
-      const auto here = shape_of(op);
-      if (!here || (shape && !(*shape == *here))) return std::nullopt;
-      shape = here;
+      if (graph.value(op.inputs[k].value).source != Value::Source::parameter) continue;
+      Read& read = all[static_cast<std::size_t>(op.inputs[k].value)];
+      const auto here = k == 1 && multiplies ? shape_of(op) : std::nullopt;
+      if (!read.read) read = {true, in_layers(op, graph) ? op.layer : -1, here};
+      if (!(read.shape == here)) read.shape.reset();
     }
   }
-  return shape;
+  return all;
 }
 
 // The parameter's layout with all dims whole but those that number matrices.
@@ -149,11 +156,47 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
 
 }  // namespace
 
-void mark_matrices(Program& program) {
-  for (ProgramParameter& parameter : program.parameters) {
-    if (const auto shape = shape_of(*program.graph, parameter.value)) {
-      parameter.stacked = shape->stacked;
-      parameter.rows = shape->rows;
+void set_groups(std::vector<Program>& programs) {
+  const Graph& graph = *programs.front().graph;
+  const Optimizer* optimizer = programs.front().optimizer.get();
+  if (optimizer == nullptr) return;
+  const std::vector<Read> reads = reads_of(graph);
+  std::vector<int> trained;
+  std::vector<ParameterFacts> facts;
+  for (const int value : graph.parameters()) {
+    const Value& parameter = graph.value(value);
+    if (parameter.counts || parameter.frozen) continue;
+    const Read& read = reads[static_cast<std::size_t>(value)];
+    trained.push_back(value);
+    facts.push_back(
+        {parameter.name, names_of(parameter.dims), {}, read.layer, read.shape.has_value()});
+    for (const Dim dim : parameter.dims) facts.back().shape.push_back(graph.size(dim));
+  }
+  if (trained.empty())
+    throw Error(Stage::plan, "optimizer.groups", "optimizer",
+                "all parameters of the model are frozen, and there is nothing to train",
+                "leave frozen = true out of some weights");
+  const std::vector<int> groups = optimizer->groups_of(facts);
+  std::vector<int> group_of(graph.values().size(), 0);
+  std::vector<bool> whole(graph.values().size(), false);
+  for (std::size_t k = 0; k < trained.size(); ++k) {
+    const auto value = static_cast<std::size_t>(trained[k]);
+    group_of[value] = groups[k];
+    whole[value] = optimizer->rule(groups[k]).whole != nullptr;
+    if (!whole[value] || facts[k].matrix) continue;
+    throw Error(Stage::plan, "optimizer.groups", "optimizer",
+                "the rule for " + facts[k].name +
+                    " updates matrices whole, and it is no weight of a linear or of experts in a "
+                    "layer",
+                "leave it to another group");
+  }
+  for (Program& program : programs) {
+    for (ProgramParameter& parameter : program.parameters) {
+      const auto value = static_cast<std::size_t>(parameter.value);
+      parameter.group = group_of[value];
+      if (!whole[value]) continue;
+      parameter.stacked = reads[value].shape->stacked;
+      parameter.rows = reads[value].shape->rows;
     }
   }
 }

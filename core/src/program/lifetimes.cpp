@@ -243,7 +243,8 @@ void grant_compute(Program& program, Uses& uses, const Everywhere& all) {
 std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
   std::vector<int> parameter_of(program.slots.size(), -1);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-    parameter_of[program.parameters[p].gradient_slot] = static_cast<int>(p);
+    const int slot = program.parameters[p].gradient_slot;
+    if (slot >= 0) parameter_of[slot] = static_cast<int>(p);
   }
   std::vector<std::pair<int, int>> at(program.parameters.size(), {-1, -1});
   std::vector<bool> seen(program.segments.size(), false);

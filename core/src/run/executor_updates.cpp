@@ -131,7 +131,8 @@ void Executor::await_updates() {
 void Executor::update(Lowered& l, Microbatch& m) {
   UpdateCall& call = l.update->call;
   const UpdateNumbers numbers = numbers_of(l);
-  call.lr = numbers.lr;
+  const auto& rule = program_.buckets[l.said->bucket].rule;
+  call.lr = numbers.lr * (rule ? rule->lr_scale : 1);
   call.step = numbers.step;
   switch (l.said->update) {
     case Update::none:

@@ -65,8 +65,9 @@ Storage::Storage(const RankView& rank, at::Device device, Ledger& ledger, const 
   for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
     const ProgramParameter& parameter = program_.parameters[p];
     for (int slot : {parameter.slot, parameter.gradient_slot})
-      add_view(slot, rank.place(static_cast<int>(p)),
-               program_.local_shape(slots[parameter.slot], rank.at()));
+      if (slot >= 0)
+        add_view(slot, rank.place(static_cast<int>(p)),
+                 program_.local_shape(slots[parameter.slot], rank.at()));
   }
   for (std::size_t s = 0; s < slots.size(); ++s) {
     const int slot = static_cast<int>(s);
@@ -169,7 +170,9 @@ std::pair<at::Tensor, Range> Storage::among(int slot, Range range) const {
 }
 
 at::Tensor Storage::own_gradient(int parameter) const {
-  return among(bucket_of(parameter).flat.reduced, rank_.place(parameter)).first;
+  const Bucket& bucket = bucket_of(parameter);
+  if (bucket.frozen) return at::empty({0}, tensors_[bucket.flat.stored].options());
+  return among(bucket.flat.reduced, rank_.place(parameter)).first;
 }
 
 void Storage::fill(int parameter, std::int64_t first, const at::Tensor& numbers) {

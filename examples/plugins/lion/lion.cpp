@@ -36,7 +36,7 @@ class Lion final : public mw::Optimizer, public mw::ElementOp {
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
   std::string name() const override { return "lion"; }
-  mw::UpdateRule rule(bool) const override { return {.states = {"average"}, .apply = this}; }
+  mw::UpdateRule rule(int) const override { return {.states = {"average"}, .apply = this}; }
 
   // In place, without a tensor of the parameter's size: the prediction counts none. The gradient's
   // is ours to overwrite. With c = beta1 m + (1 - beta1) g, the average's new value beta2 m + (1 -

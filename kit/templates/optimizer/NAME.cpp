@@ -29,7 +29,7 @@ class @CLASS@ final : public mw::Optimizer, public mw::ElementOp {
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
   std::string name() const override { return "@NAME@"; }
-  mw::UpdateRule rule(bool) const override { return {.states = {"average"}, .apply = this}; }
+  mw::UpdateRule rule(int) const override { return {.states = {"average"}, .apply = this}; }
 
   // In place, without tensors of the parameter's size: the prediction counts none.
   void run(const mw::UpdateCall& call) const override {

@@ -88,9 +88,8 @@ struct GuardedRule {
   std::unique_ptr<GuardedElement> direction, apply;
   std::unique_ptr<GuardedMatrix> whole;
 
-  GuardedRule(UpdateRule given, const PluginPlace& speaker, bool matrices)
-      : rule(std::move(given)) {
-    check(speaker, matrices);
+  GuardedRule(UpdateRule given, const PluginPlace& speaker, int group) : rule(std::move(given)) {
+    check(speaker, group);
     if (rule.direction != nullptr) {
       direction = std::make_unique<GuardedElement>(*rule.direction, speaker, "made a direction");
       rule.direction = direction.get();
@@ -107,7 +106,7 @@ struct GuardedRule {
 
  private:
   // A program calls `apply` alone, or for matrices `direction`, `whole` and `apply`.
-  void check(const PluginPlace& speaker, bool matrices) const {
+  void check(const PluginPlace& speaker, int group) const {
     std::string fault;
     std::set<std::string> names;
     const auto take = [&](const std::string& name) {
@@ -117,26 +116,24 @@ struct GuardedRule {
     for (const std::string& name : rule.states) take(name);
     for (const MatrixState& state : rule.of_matrix) take(state.name);
     if (!fault.empty())
-      refuse(speaker, matrices, fault, "give each state a name of its own: checkpoints go by it");
+      refuse(speaker, group, fault, "give each state a name of its own: checkpoints go by it");
     if (rule.apply == nullptr) {
       fault = "has no `apply`, so nothing updates the parameters";
     } else if ((rule.direction == nullptr) != (rule.whole == nullptr)) {
       fault = rule.whole == nullptr ? "has a `direction`, but no `whole` that reads it"
                                     : "has a `whole`, but no `direction` that it could read";
-    } else if (rule.whole != nullptr && !matrices) {
-      fault = "has a `whole`, which works on matrices alone";
+    } else if (!(std::isfinite(rule.lr_scale) && rule.lr_scale >= 0)) {
+      fault = fmt::format("multiplies the learning rate by {}", rule.lr_scale);
     }
     if (fault.empty()) return;
-    refuse(speaker, matrices, fault,
+    refuse(speaker, group, fault,
            "an UpdateRule has `apply` alone, or for matrices `direction`, "
            "`whole` and `apply` (meshwright/optimizer.h)");
   }
-  [[noreturn]] static void refuse(const PluginPlace& speaker, bool matrices,
-                                  const std::string& fault, const char* hint) {
+  [[noreturn]] static void refuse(const PluginPlace& speaker, int group, const std::string& fault,
+                                  const char* hint) {
     throw Error(attributed(speaker, {Stage::options, "plugin.fault", "",
-                                     fmt::format("its rule for {} {}",
-                                                 matrices ? "matrices" : "all but matrices", fault),
-                                     hint}));
+                                     fmt::format("its rule for group {} {}", group, fault), hint}));
   }
 };
 
@@ -145,18 +142,33 @@ class GuardedOptimizer final : public Optimizer {
   GuardedOptimizer(std::shared_ptr<const Optimizer> inner, const PluginPlace& speaker)
       : inner_(std::move(inner)), speaker_(speaker) {
     call_plugin(speaker, "said its rules", [&] {
-      rules_[0] = std::make_unique<GuardedRule>(inner_->rule(false), speaker, false);
-      if (inner_->takes_matrices())
-        rules_[1] = std::make_unique<GuardedRule>(inner_->rule(true), speaker, true);
+      for (int group = 0; group < inner_->groups(); ++group)
+        rules_.push_back(std::make_unique<GuardedRule>(inner_->rule(group), speaker, group));
     });
+    if (rules_.empty())
+      throw Error(attributed(
+          speaker, {Stage::options, "plugin.fault", "", "its groups() is no number of groups",
+                    "mend its groups(): one at least"}));
     lr_ = said("lr", &Optimizer::lr);
     clip_ = said("clip", &Optimizer::clip);
   }
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
-  bool takes_matrices() const override { return rules_[1] != nullptr; }
-  UpdateRule rule(bool matrices) const override {
-    return rules_[matrices && rules_[1] != nullptr ? 1 : 0]->rule;
+  int groups() const override { return static_cast<int>(rules_.size()); }
+  UpdateRule rule(int group) const override {
+    return rules_.at(static_cast<std::size_t>(group))->rule;
+  }
+  std::vector<int> groups_of(const std::vector<ParameterFacts>& parameters) const override {
+    std::vector<int> groups = call_plugin(speaker_, "said the groups of parameters",
+                                          [&] { return inner_->groups_of(parameters); });
+    const bool known = std::all_of(groups.begin(), groups.end(),
+                                   [&](int group) { return group >= 0 && group < this->groups(); });
+    if (known && groups.size() == parameters.size()) return groups;
+    throw Error(attributed(
+        speaker_, {Stage::plan, "plugin.fault", "",
+                   fmt::format("its groups_of() gives {} parameters the groups {}",
+                               parameters.size(), fmt::join(groups, ", ")),
+                   fmt::format("mend its groups_of(): a group below {} for each", rules_.size())}));
   }
 
  private:
@@ -172,7 +184,7 @@ class GuardedOptimizer final : public Optimizer {
   const std::shared_ptr<const Optimizer> inner_;
   const PluginPlace speaker_;
   double lr_ = 0, clip_ = 0;
-  std::array<std::unique_ptr<GuardedRule>, 2> rules_;  // rules for other parameters, for matrices
+  std::vector<std::unique_ptr<GuardedRule>> rules_;  // by group
 };
 
 class GuardedSource final : public TokenSource, public InputSource {

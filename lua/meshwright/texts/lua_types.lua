@@ -111,7 +111,8 @@ end
 local function value_types(given)
   local classes, methods = "", ""
   for _, op in ipairs(given.ops) do
-    classes = classes .. ("---@class meshwright.op.%s\n---@field name? string of the op and its parameters\n%s\n"):format(
+    classes = classes .. ("---@class meshwright.op.%s\n---@field name? string of the op and its parameters\n"
+      .. "---@field frozen? boolean whether nothing trains its weights\n%s\n"):format(
       op.name, fields(op.takes))
     if op.name ~= "weight" then  -- a method of the graph: types.lua
       methods = methods .. ("---@field %s fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.%s|string"

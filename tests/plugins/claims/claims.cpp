@@ -29,7 +29,7 @@ class Lars final : public mw::Optimizer, public mw::ElementOp {
   double lr() const override { return lr_; }
   double clip() const override { return 0; }
   std::string name() const override { return "lars"; }
-  mw::UpdateRule rule(bool) const override { return {.states = {}, .apply = this}; }
+  mw::UpdateRule rule(int) const override { return {.states = {}, .apply = this}; }
   void run(const mw::UpdateCall& call) const override {
     const double norm = call.gradient.norm().item<double>();
     call.parameter.add_(call.gradient, -call.lr / (1 + norm));
@@ -138,7 +138,7 @@ class Sometimes final : public mw::Optimizer, public mw::ElementOp {
   double lr() const override { return 1e-2; }
   double clip() const override { return 0; }
   std::string name() const override { return "sometimes"; }
-  mw::UpdateRule rule(bool) const override { return {.states = {}, .apply = this}; }
+  mw::UpdateRule rule(int) const override { return {.states = {}, .apply = this}; }
   void run(const mw::UpdateCall& call) const override {
     const bool crosses = when_ == "begin"  ? call.step == 0
                          : when_ == "late" ? call.step > 100
@@ -159,10 +159,13 @@ class Matrices final : public mw::Optimizer, public mw::ElementOp, public mw::Ma
   double lr() const override { return 1e-2; }
   double clip() const override { return 0; }
   std::string name() const override { return "matrices"; }
-  bool takes_matrices() const override { return true; }
-  mw::UpdateRule rule(bool matrices) const override {
+  int groups() const override { return 2; }
+  std::vector<int> groups_of(const std::vector<mw::ParameterFacts>& parameters) const override {
+    return mw::matrices_apart(parameters);
+  }
+  mw::UpdateRule rule(int matrices) const override {
     mw::UpdateRule rule{.states = {}, .apply = fault_ == "no apply" ? nullptr : this};
-    if (!matrices) return rule;
+    if (matrices == 0) return rule;
     if (fault_ != "no direction") rule.direction = &nothing_;
     if (fault_ != "no whole") rule.whole = this;
     return rule;
@@ -272,7 +275,7 @@ class Kept final : public mw::Optimizer, public mw::ElementOp {
   double lr() const override { return fault_ == "lr" ? nan : 1e-2; }
   double clip() const override { return fault_ == "clip" ? -1 : fault_ == "no clip" ? nan : 0; }
   std::string name() const override { return "kept"; }
-  mw::UpdateRule rule(bool) const override {
+  mw::UpdateRule rule(int) const override {
     mw::UpdateRule rule{.states = {"m"}, .apply = this};
     if (fault_ == "twice") rule.states = {"m", "m"};
     if (fault_ == "no name") rule.states = {""};

@@ -11,11 +11,11 @@
 
 #include "meshwright/data.h"
 #include "meshwright/lr_schedule.h"
-#include "meshwright/packing.h"
 #include "meshwright/microbatch.h"
 #include "meshwright/model.h"
 #include "meshwright/observer.h"
 #include "meshwright/optimizer.h"
+#include "meshwright/packing.h"
 #include "meshwright/plugin.h"
 #include "meshwright/recompute.h"
 #include "meshwright/reduction_hook.h"
@@ -50,7 +50,7 @@ class Lion final : public mw::Optimizer, public mw::ElementOp {
   double lr() const override { return lr_; }
   double clip() const override { return 0; }
   std::string name() const override { return "lion"; }
-  mw::UpdateRule rule(bool) const override { return {.states = {"momentum"}, .apply = this}; }
+  mw::UpdateRule rule(int) const override { return {.states = {"momentum"}, .apply = this}; }
   void run(const mw::UpdateCall& call) const override {
     const at::Tensor& average = call.state.tensors[0];
     if (call.grad_scale != 1.0) call.gradient.mul_(call.grad_scale);

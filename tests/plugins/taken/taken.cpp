@@ -8,7 +8,7 @@ class Still final : public mw::Optimizer {
  public:
   double lr() const override { return 0; }
   double clip() const override { return 0; }
-  mw::UpdateRule rule(bool) const override { return {}; }
+  mw::UpdateRule rule(int) const override { return {}; }
 };
 
 }  // namespace

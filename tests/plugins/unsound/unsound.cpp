@@ -35,7 +35,7 @@ class Descent final : public mw::Optimizer, public mw::ElementOp {
   double lr() const override { return lr_; }
   double clip() const override { return 0; }
   std::string name() const override { return "descent"; }
-  mw::UpdateRule rule(bool) const override { return {.states = {}, .apply = this}; }
+  mw::UpdateRule rule(int) const override { return {.states = {}, .apply = this}; }
 
   void run(const mw::UpdateCall& call) const override {
     double scale = call.grad_scale;

@@ -236,6 +236,7 @@ class Builder {
   void make_all_of(const Builder& other);
 
   int tokens = -1, labels = -1, positions = -1;
+  bool frozen = false;  // whether nothing trains the parameters to come (Value::frozen)
   int layer = -1;  // layer of the ops to come; -1: before the layers; Graph::layers: after them
   Graph graph;
 
