@@ -36,6 +36,11 @@ void compare_keys(const Json& there, const Json& here, const std::string& path,
       return;
     }
   }
+  if (there.is_array() && here.is_array() && there.size() == here.size()) {
+    for (std::size_t n = 0; n < here.size(); ++n)
+      compare_keys(there[n], here[n], fmt::format("{}[{}]", path, n + 1), found);
+    return;
+  }
   if (!there.is_object() || !here.is_object()) {
     found.push_back(
         fmt::format("{}: {} there, {} here", path, value_text(there), value_text(here)));
@@ -47,6 +52,14 @@ void compare_keys(const Json& there, const Json& here, const std::string& path,
   for (const std::string& key : keys)
     compare_keys(there.value(key, Json()), here.value(key, Json()),
                  path.empty() ? key : path + "." + key, found);
+}
+
+// The kinds of optimizers that the settings of one name, its own and those of its groups.
+void add_kinds(const Json& settings, std::vector<std::string>& kinds) {
+  if (settings.is_object() && settings.contains("kind"))
+    kinds.push_back(settings["kind"].is_string() ? settings["kind"].get<std::string>() : "none");
+  if (!settings.is_structured()) return;
+  for (const auto& [key, item] : settings.items()) add_kinds(item, kinds);
 }
 
 // Checkpoints of earlier versions do not say which ops a model's functions recorded.
@@ -78,10 +91,12 @@ std::vector<std::string> hard_differences(const Json& there, const Json& here) {
   std::vector<std::string> found;
   compare_keys(there.value("model", Json()), here.value("model", Json()), "model", found);
   compare_model_ops(there, here, found);
-  const auto kind = [](const Json& settings) {
-    return settings.value("optimizer", Json::object()).value("kind", Json());
+  const auto kinds = [](const Json& settings) {
+    std::vector<std::string> all;
+    add_kinds(settings.value("optimizer", Json::object()), all);
+    return join(all);
   };
-  compare_keys(kind(there), kind(here), "optimizer.kind", found);
+  compare_keys(kinds(there), kinds(here), "optimizer.kind", found);
   return found;
 }
 

@@ -26,7 +26,9 @@ std::string sharded(const Program& program, std::size_t parameter) {
     if (std::find(all.begin(), all.end(), static_cast<int>(parameter)) == all.end()) continue;
     static constexpr const char* what[] = {"", "optimizer state", "optimizer state, gradients",
                                            "optimizer state, gradients, parameters"};
-    const std::string text = what[static_cast<int>(bucket.sharded_state)];
+    const std::string text = bucket.frozen && !bucket.shard_atoms.empty()
+                                 ? "parameters"
+                                 : what[static_cast<int>(bucket.sharded_state)];
     if (text.empty()) return "";
     return fmt::format("{} over {}", text, program.mesh.name_of(bucket.shard_atoms));
   }

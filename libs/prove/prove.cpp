@@ -167,7 +167,8 @@ class Prover {
       whole = whole && microbatches.all(programs_.front().microbatches);
     if (!whole)
       throw_refused("prove.loss", -1, "the losses of some microbatches are in no stage's totals");
-    proof_.parameters = static_cast<int>(held.size());
+    proof_.parameters = static_cast<int>(std::count_if(
+        held.begin(), held.end(), [&](int value) { return !graph.value(value).frozen; }));
   }
 
   [[noreturn]] static void throw_refused(const char* code, int stage, std::string message) {

@@ -175,6 +175,23 @@ for _, name in ipairs { "lognormal", "uniform" } do
   mw[name] = function(options) return { [name] = options } end
 end
 
+--- mw.groups { { where = …, OPTIMIZER }, …, OPTIMIZER }: the optimizer of a group gets a name, so
+--- that it is a key to set, and in the names of cells.
+local plain_groups = mw.groups
+function mw.groups(given)
+  local groups = {}
+  for key, entry in pairs(type(given) == "table" and given or {}) do
+    local plain = type(entry) == "table" and getmetatable(entry) == nil
+    if plain and entry[1] ~= nil and entry.optimizer == nil then
+      local named = {}
+      for name, item in pairs(entry) do named[name == 1 and "optimizer" or name] = item end
+      entry = named
+    end
+    groups[key] = entry
+  end
+  return plain_groups(type(given) == "table" and groups or given)
+end
+
 --- mw.model { dims = …, layers = n, block = function(x, layer) … end }: a model of one's own.
 local recorded, plain_model = require "meshwright.model", mw.model
 function mw.model(...) return recorded(plain_model(...)) end

@@ -60,7 +60,8 @@ local function append(name, tape, ...)
     options = rest
   end
   if frozen ~= nil and type(frozen) ~= "boolean" then
-    core.refuse(("%s: frozen must be true or false; got %s"):format(name, tostring(frozen)),
+    local got = type(frozen) == "string" and ("%q"):format(frozen) or tostring(frozen)
+    core.refuse(("%s: frozen must be true or false; got %s"):format(name, got),
       "with frozen = true nothing trains its weights")
   end
   if own ~= nil and (type(own) ~= "string" or not own:find("^[%a][%w_.]*$")) then
@@ -91,9 +92,9 @@ value.__index = function(_, name)
     if not weight then return append(name, tape, self, ...) end
     local given = ...
     for key in pairs(given) do
-      if key ~= 1 and key ~= "name" then
+      if key ~= 1 and key ~= "name" and not (key == "frozen" and given.frozen == false) then
         core.refuse(("linear: with a weight of the model it takes no %s"):format(tostring(key)),
-          "m:weight { … } takes init, std and hf")
+          "m:weight { … } takes init, std, hf and frozen")
       end
     end
     return append("contract", tape, self, weight, given.name and { name = given.name } or {})

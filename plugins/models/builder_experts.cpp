@@ -123,7 +123,7 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
   HfName bias_name = names.bias;
   if (bias_name.name.empty()) bias_name.name = name + ".bias";
   std::shared_ptr<const ElementOp> evens;
-  if (rate != 0) evens = std::make_shared<EvenOut>(even, rate);
+  if (rate != 0 && !frozen) evens = std::make_shared<EvenOut>(even, rate);
   const int bias = graph.add_counter(name + ".bias", {"scores"}, std::move(evens), bias_name);
   int logit_bias = -1;
   if (options.logit_bias)

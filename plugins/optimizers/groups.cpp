@@ -95,12 +95,15 @@ void Groups::read(const Json& entry, const std::string& key, bool last, const Va
   };
   Member member{.key = key};
   Json optimizer = entry;
-  if (entry.is_object() && entry.contains("where")) {
-    optimizer = entry.value(unnamed_key, Json());
+  const bool named = entry.is_object() && entry.contains("optimizer");
+  if (entry.is_object() && (named || entry.contains("where"))) {
+    optimizer = entry.value("optimizer", Json());
     for (const auto& [name, item] : entry.items())
-      if (name != "where" && !name.starts_with("$"))
-        refuse(fmt::format("{} stands beside where", quote(name)),
-               "options of the optimizer stand in its own braces");
+      if (name != "where" && name != "optimizer" && !name.starts_with("$"))
+        return refuse(fmt::format("{} stands beside the optimizer", quote(name)),
+                      "a group has where and an optimizer, whose options stand in its own braces");
+    if (!entry.contains("where"))
+      return refuse("it has no where", "{ where = \"norm\", mw.adamw { lr = 3e-4 } }");
     Values own(entry, path);
     own.set_reach(values.reach());
     const Json& where = entry.at("where");
@@ -157,8 +160,8 @@ bool Groups::takes(const Member& member, const ParameterFacts& parameter) const 
   Json facts{{"name", parameter.name},
              {"dims", parameter.dims},
              {"shape", parameter.shape},
+             {"layer", parameter.layer},
              {"matrix", parameter.matrix}};
-  if (parameter.layer >= 0) facts["layer"] = parameter.layer;
   const Json said = member.call({facts});
   const bool takes = !said.is_null() && said != Json(false);
   said_[key] = takes;

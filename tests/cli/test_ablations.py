@@ -43,12 +43,12 @@ class Ablations(ProgramCase):
         here = {path.relative_to(SOURCE / "scripts").with_suffix("").as_posix()
                 for folder in ("ablations", "pitfalls") for path in (SOURCE / "scripts" / folder).glob("*.lua")}
         others = {"ablations/microbatch", "ablations/mixes"}  # tests of their own
-        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus", "ablations/attention"})
+        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus", "ablations/attention", "ablations/lora", "ablations/mup"})
         page = pages.part("sweeps", "Ablations and pitfalls")
         for script in here:
             self.assertIn(f"scripts/{script}.lua", page)
         for script in (*SWEEPS, *PLANS, "ablations/recompute", "ablations/microbatch", "ablations/torus",
-                       "ablations/attention"):
+                       "ablations/attention", "ablations/lora", "ablations/mup"):
             comment = (SOURCE / f"scripts/{script}.lua").read_text().split("\nlocal")[0]
             self.assertIn("?", comment, "opens with its question")
             self.assertIn("arXiv:", comment)
@@ -72,6 +72,23 @@ class Ablations(ProgramCase):
             self.assertTrue(0.95 * sent_formula < sent <= 1.002 * sent_formula, row)
         page = (self.folder / "runs/zero.html").read_text()
         self.assertIn("ZeRO 3", page)
+
+    def test_low_rank_sums_beside_frozen_weights(self):
+        text, said = self.said("ablations/lora")
+        self.assertIn("0 bytes off the prediction", said["Answer"])
+        weights = 2 * 256 * 128 + 4 * (4 * 128 * 128 + 3 * 352 * 128) + 9 * 128
+        sums = 4 * 4 * 4 * 2 * 128
+        for plan, ways in (("dp(2)", 1), ("ZeRO 3", 2)):
+            for name, parameters, trained in (("whole", weights, weights), ("LoRA", weights + sums, sums)):
+                held, gradients, states = map(float, re.search(rf"^{name} +{re.escape(plan)} +{N} +{N} +{N}", text, re.MULTILINE).groups())
+                self.assertAlmostEqual(held, 4 * parameters / 1024 / ways, delta=0.06)
+                self.assertAlmostEqual(gradients, 4 * trained / 1024 / ways, delta=0.06)
+                self.assertAlmostEqual(states, 8 * trained / 1024 / ways, delta=0.06)
+
+    def test_rates_of_wider_models(self):
+        """In two steps, which say nothing of rates."""
+        text, _ = self.said("ablations/mup", "--set", "steps=2")
+        self.assertEqual(len(self.rows(text, r"^(as usual|muP) +(32|256)" + 5 * r" +([\d.]+)" + "$")), 4)
 
     def test_schedules(self):
         text, said = self.predicted("ablations/schedules")
@@ -221,10 +238,11 @@ class Ablations(ProgramCase):
         text, said = self.predicted("ablations/packing")
         rows = self.rows(text, r"^ +(\d+) k +(\S+) +(\d+) % +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$")
         self.assertEqual([(tokens, policy) for tokens, policy, *_ in rows],
-                         [(tokens, policy) for tokens in ("8", "32", "128") for policy in ("sequential", "dealt", "greedy", "balanced")])
-        work = [int(row[2]) for row in rows[::4]]
+                         [(tokens, policy) for tokens in ("8", "32", "128") for policy in ("sequential", "dealt", "greedy", "balanced", "parted")])
+        self.assertTrue(all(float(row[5]) <= 1.02 for row in rows[4::5]), rows)  # ranks of a row
+        work = [int(row[2]) for row in rows[::5]]
         self.assertEqual(work, sorted(work, reverse=True))
-        for first in (0, 4, 8):
+        for first in (0, 5, 10):
             ranks, seconds = ([float(row[i]) for row in rows[first:first + 4]] for i in (3, 6))
             self.assertTrue(all(other <= ranks[0] for other in ranks[1:]), ranks)
             self.assertLess(seconds[1], seconds[0])

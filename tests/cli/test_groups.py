@@ -106,6 +106,31 @@ class Groups(ProgramCase):
         sent = {use["phase"]: use["bytes"] for use in plan["predicted"]["communication"] if use["op"] == "send"} if "predicted" in plan else {}
         self.assertEqual(sent.get("backward", 0), 0)
 
+    def test_groups_are_resumed_swept_and_compared(self):
+        layers = "{ where = function(p) return p.layer > 0 end, mw.adamw { lr = 1e-2 } }, mw.adamw { lr = 1e-3 }"
+        text = SCRIPT.replace("%", "%%") + 'mw.train(experiment(llama, { dp(2) }, { optimizer = mw.groups { %s }, steps = %d, %s }))'
+        whole = self.only("run", self.write(text % (layers, 4, "")))
+        self.only("run", self.write(text % (layers, 2, 'checkpoint = { path = "groups" }')))
+        again = self.only("run", self.write(text % (layers, 4, 'checkpoint = { path = "groups" }, resume = true')))
+        self.assertEqual(again["losses"], whole["losses"])
+        swept = layers.replace("mw.adamw { lr = 1e-2 }", "mw.sgd { lr = 1e-2 }")
+        self.refused(2, "checkpoint.differs checkpoint.path", "run",
+                     self.write(text % (swept, 4, 'checkpoint = { path = "groups" }, resume = { changed = true }')))
+        changed = self.only("run", self.write(text % (layers, 2, "")), "--set", "optimizer.groups[1].optimizer.lr=0.5")
+        self.assertNotEqual(changed["losses"], whole["losses"][:2])
+        compared = self.only("compare", self.write(SCRIPT + "mw.compare(experiment(llama, { dp(2) }, { optimizer = mw.groups { %s } }), "
+                                                   "experiment(llama, { tp(2) }, { optimizer = mw.groups { %s } }))" % (layers, layers)))
+        self.assertEqual(compared["verdict"], "equal")
+
+    def test_stages_are_balanced_by_what_is_trained(self):
+        done = self.call("plan", self.write(SCRIPT + '''local model = mw.model { name = "half", dims = { hidden = 64, ffn = 256, vocab = 64 }, graph = function(m)
+          local x = m.tokens:lookup(m:weight { "embedding", "vocab", "hidden", frozen = true })
+          for layer in m:layers(8) do x = x + x:rms_norm { frozen = layer < 4 }:mlp { frozen = layer < 4 } end
+          return x:rms_norm():linear "vocab":cross_entropy(m.labels)
+        end }
+        mw.plan(experiment(model, { pp(2) }))'''))
+        self.assertIn("5, 3 layers", done.stdout + done.stderr)
+
     def test_losses_are_those_of_torch(self):
         torch, transformers = hf.load()
         config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -154,6 +179,8 @@ class Groups(ProgramCase):
             (with_groups % '{ where = "nothing", mw.adamw { lr = 1e-3 } }, mw.adamw { lr = 1e-3 }', 3, "optimizer.groups optimizer"),
             (with_groups % 'mw.adamw { lr = 1e-3 }, { where = "norm", mw.adamw { lr = 1e-3 } }', 2, "option.value optimizer.groups[1]"),
             (with_groups % '{ where = 7, mw.adamw { lr = 1e-3 } }', 2, "option.value optimizer.groups[1]"),
+            (with_groups % '{ were = "norm", mw.sgd { lr = 1 } }', 2, "option.value optimizer.groups[1]"),
+            ("mw.search(experiment(llama, nil, { strategies = { sp { 2 } }, cluster = mw.cluster 'dgx-h100' }))", 2, "option.value strategies[1]"),
             (with_groups % '{ where = "norm" }', 2, "option.value optimizer.groups[1]"),
             (with_groups % '{ where = "norm", lr = 3, mw.sgd { lr = 1 } }, mw.sgd { lr = 1 }', 2, "option.value optimizer.groups[1]"),
             (with_groups % '{ where = "norm", mw.sgd { lr = 1, clip = 1 } }, mw.sgd { lr = 1 }', 2, "option.value optimizer.groups[1]"),

@@ -184,8 +184,9 @@ end
         self.assertGreaterEqual(len(whole), 3)
         for script in whole:
             self.assertEqual(self.only("run", self.write(script))["verdict"], "equal")
-        # The others are parts of what tests/cli/test_models.py and test_inputs.py run.
-        parts = "".join(path.read_text() for path in [*SOURCE.glob("scripts/models/*.lua"), *SOURCE.glob("tests/cli/test_*.py")])
+        # The others are parts of what test_models.py, test_inputs.py and test_ablations.py run.
+        parts = "".join(path.read_text() for path in [*SOURCE.glob("scripts/models/*.lua"), *SOURCE.glob("scripts/ablations/*.lua"),
+                                                      *SOURCE.glob("tests/cli/test_*.py")])
         for line in "".join(script for script in scripts if script not in whole).splitlines():
             self.assertIn(line.strip(), parts)
         ops = {one["name"] for line in self.all("plugins", "list") for one in line.get("brings", []) if one["kind"] == "op"}

@@ -39,7 +39,7 @@ class Maker:
         self.stages = self.chunks = 1
         self.groups = self.hides = False
         self.ep_ways = 2
-        dense, sparse = ("llama", "llama", "llama", "gpt", "composed"), ("moe", "moe", "latent")
+        dense, sparse = ("llama", "llama", "llama", "gpt", "composed", "composed"), ("moe", "moe", "latent")
         self.kind = self.one(*(sparse if "ep" in self.on else dense))
         self.experts = self.kind in ("moe", "latent")
         self.pp_options()
@@ -273,7 +273,8 @@ class Maker:
         return Call("mw.moe", self.moe(made))
 
     def composed(self, ffn, vocab):
-        which = self.one(*BLOCKS) if self.layers > 1 else self.one("side by side", "narrow", "in parts", "frozen beside")
+        frozen = ("frozen first", "frozen first", "frozen beside")
+        which = self.one(*BLOCKS, *frozen) if self.layers > 1 else self.one("side by side", "narrow", "in parts", "frozen beside", "frozen beside")
         dims = Table(hidden=8, heads=4, kv_heads=self.one(4, 2), vocab=vocab)
         if which == "narrow":
             dims.put("ffn", ffn)

@@ -290,8 +290,9 @@ MESSAGES = {
                        r"cluster\.\S+ is not a known option \[\w+ is called \w+ now\]",
                        rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
     "option.twice": [rf"{NAME} is given twice: as .* and as .* without a name \[keep one of the two\]"],
-    "option.value": [r"optimizer\.groups\[\d+\]: (.* is no optimizer|\".*\" stands beside where|clip is of the norm of all gradients|lr is 0, and .*|"
-                     r"where is .*|it has no where, and others follow it) \[.*\]",
+    "option.value": [r"strategies\[\d+\]: \".*\" has options, which the search chooses \[write its name alone: .*\]",
+                     r"optimizer\.groups\[\d+\]: (.* is no optimizer|\".*\" stands beside the optimizer|clip is of the norm of all gradients|lr is 0, and .*|"
+                     r"where is .*|it has no where(, and others follow it)?) \[.*\]",
                      r"data\.lengths: \"own\", and \w+ has no documents \[mw\.shards .*\]", r"model\.inputs\.\w+: got .*; an input has the dim batch, and then seq or dims of the model \[image = .*",
                      r"model\.inputs\.\w+\.below: got .* \[below = 2 or the name of a dim: .*", r"data\.path: the braces of \".*\" stand for \d+ names; 10000 may be \[write .*\]",
                      r"account: it is taken of the steps of `trace`, which names none \[leave trace out .*\]", r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",

@@ -23,8 +23,13 @@ double declared_seconds(const Graph& graph, int index) {
   if (!graph.sparse.dims.empty()) dims.set_sparse(graph.sparse);
   const OpTraits& traits = graph.traits(index);
   std::vector<Piece> pieces{Piece::forward};
-  if (traits.splits) pieces.insert(pieces.end(), {Piece::dgrad, Piece::wgrad});
-  if (traits.differentiable && !traits.splits) pieces.push_back(Piece::backward);
+  bool first = false, others = false;  // whether gradients of these inputs are needed
+  for (std::size_t i = 0; i < op.inputs.size(); ++i)
+    (i == 0 ? first : others) |= graph.value(op.inputs[i].value).needs_grad;
+  if (traits.splits && first) pieces.push_back(Piece::dgrad);
+  if (traits.splits && others) pieces.push_back(Piece::wgrad);
+  if (traits.differentiable && !traits.splits && (first || others))
+    pieces.push_back(Piece::backward);
   double seconds = 0;
   for (const Piece piece : pieces) seconds += nominal_seconds(cost_of(op, piece, dims, element));
   return seconds;

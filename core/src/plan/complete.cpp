@@ -308,6 +308,7 @@ void place_each(Program& program) {
     for (const int p : program.buckets[b].parameters)
       bucket_of[program.parameters[p].gradient_slot] = static_cast<int>(b);
   }
+  bucket_of.erase(-1);  // frozen parameters have no gradients
   if (bucket_of.empty()) return;
   for (Segment& segment : program.segments) {
     std::vector<Span> written = spans(segment, bucket_of);

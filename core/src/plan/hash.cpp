@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "meshwright/engine/mix.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/reduction_hook.h"
@@ -257,8 +258,7 @@ const std::string& HashMemo::of(const std::function<std::string()>& make) const 
   return text_;
 }
 
-// Functions by their code alone: their numbers only count the functions that a script made before.
-static Json without_numbers(Json value) {
+Json without_numbers(Json value) {
   if (is_function(value)) value.erase(function_key);
   if (value.is_structured()) {
     for (auto& [key, item] : value.items()) item = without_numbers(std::move(item));

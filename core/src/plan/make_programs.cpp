@@ -72,10 +72,14 @@ class ProgramMaker {
         pipeline_.layers ==
             even_layers(plan_.graph->layers, static_cast<int>(pipeline_.layers.size())))
       return;
+    const auto& values = plan_.graph->values();
+    const bool frozen =
+        std::any_of(values.begin(), values.end(), [](const Value& value) { return value.frozen; });
     plan_.notes.push_back(fmt::format(
-        "{} gives its stages {} layers, because the embedding and the head cost as much as layers; "
-        "layout = \"even\" divides them evenly",
-        pipeline_.axis, fmt::join(pipeline_.layers, ", ")));
+        "{} gives its stages {} layers, because {}; layout = \"even\" divides them evenly",
+        pipeline_.axis, fmt::join(pipeline_.layers, ", "),
+        frozen ? "the embedding and the head cost something, and frozen weights less"
+               : "the embedding and the head cost as much as layers"));
   }
 
   void run(std::vector<WrongWays>& wrong) {

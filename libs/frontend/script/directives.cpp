@@ -182,6 +182,7 @@ class DirectiveReader {
 
 // Why a directive cannot say when a bucket is reduced; "": it can.
 std::string why_fixed(const Bucket& bucket) {
+  if (bucket.frozen) return "its parameters are frozen, and have no gradients";
   if (bucket.reduce_atoms.empty()) return "its gradients are no sums over ranks";
   if (!bucket.stages.empty())
     return "several stages share it, and reduce it when the last of them is done";

@@ -37,6 +37,16 @@ std::vector<std::string> names_of(const Values& values, const char* key,
     // mw.plugins gives tables that know their name.
     const Json name = one.is_object() && one.contains("plugin") ? one.at("plugin") : one;
     const std::string path = fmt::format("{}[{}]", key, place);
+    if (one.is_object()) {
+      for (const auto& [option, value] : one.items()) {
+        if (option == "plugin" || (option.starts_with("$") && option != unnamed_key)) continue;
+        problems.add(
+            Stage::options, "option.value", path,
+            fmt::format("{}: {} has options, which the search chooses", path, lua_text(name)),
+            fmt::format("write its name alone: {} = {{ \"dp\", \"tp\" }}", key));
+        break;
+      }
+    }
     if (name.is_string() &&
         std::find(known.begin(), known.end(), name.get<std::string>()) != known.end()) {
       names.push_back(name.get<std::string>());

@@ -10,6 +10,9 @@ namespace mw {
 
 // Whether the value has a function anywhere inside. If so, its text cannot be read back.
 bool holds_function(const Json& value);
+// A copy in which functions are known by their code alone: their numbers only count the functions
+// that a script made before.
+Json without_numbers(Json value);
 // Writes an option of a strategy: schedule = "zb-h1", layout = { 1, 3 }. A value with a function in
 // it is written as its name, or as the function's place: function@script.lua:12.
 std::string option_text(const std::string& key, const Json& value);
