@@ -171,7 +171,8 @@ void check_updates(const Optimizer& optimizer, KitReport& report) {
 }
 
 void check_data(const TokenSource& data, std::int64_t sequence, KitReport& report) {
-  constexpr std::int64_t samples = 64;  // more than sources remember
+  constexpr std::int64_t samples =
+      64;  // mw.pack keeps fewer in memory, and makes the first ones again
   const std::string check = "samples are a function of their number";
   const auto options = at::TensorOptions(at::kLong);
   at::Tensor inputs = at::empty({samples, sequence}, options), labels = at::empty_like(inputs);

@@ -49,7 +49,7 @@ class Judge {
   // For each parameter that the optimizer updates by a matrix rule, by its value in the graph: how
   // many leading dims number matrices, and how many dims after them make the rows.
   std::map<int, std::pair<int, int>> matrices;
-  std::map<int, int> groups;  // of the optimizer, by parameter
+  std::map<int, int> groups;  // each parameter's group of the optimizer, by its value in the graph
 
   CompareOutcome judge(const JudgedRun& a, const JudgedRun& b,
                        const std::map<TensorKey, at::Tensor>& reference);

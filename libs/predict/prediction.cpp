@@ -203,8 +203,8 @@ Json memory_json(const StageForecast& stage) {
 
 // Prices the drawn step whose load is nearest to the mean, and sets `ranks` to the ranks that
 // decide its time. Every other step is taken to lie on the line through the times of the steps with
-// the least and the most load. `shared`: ranks take turns on cores, so that a step takes what all
-// of their work takes.
+// the least and the most load. `shared`: ranks take turns on cores, so that a step takes as long as
+// the work of all ranks together.
 PipelineTime price_documents(const Plan& plan, int op, const Machine& machine, int threads,
                              bool shared, std::vector<RankView>& ranks, Prediction& p) {
   const std::vector<StepWork> drawn = draw_steps(plan, op);

@@ -175,8 +175,8 @@ for _, name in ipairs { "lognormal", "uniform" } do
   mw[name] = function(options) return { [name] = options } end
 end
 
---- mw.groups { { where = …, OPTIMIZER }, …, OPTIMIZER }: the optimizer of a group gets a name, so
---- that it is a key to set, and in the names of cells.
+--- mw.groups { { where = …, OPTIMIZER }, …, OPTIMIZER }: the optimizer of a group gets the key
+--- `optimizer`, by which --set and sweeps reach its options, and by which cells are named.
 local plain_groups = mw.groups
 function mw.groups(given)
   local groups = {}

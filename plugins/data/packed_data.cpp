@@ -47,9 +47,9 @@ std::uint64_t digest_of(const Json& json) {
 }
 
 // The rows that a script's function returns, which counts documents from 1.
-class OfScript final : public Packing {
+class ScriptPacking final : public Packing {
  public:
-  explicit OfScript(const Values& values) : call_(values.function("into")) {}
+  explicit ScriptPacking(const Values& values) : call_(values.function("into")) {}
   Rows rows(const PackingRequest& request) const override;
 
  private:
@@ -128,8 +128,8 @@ class PackedSource final : public TokenSource {
   std::optional<LengthDistribution> lengths_;
   std::unique_ptr<const Packing> policy_;
   std::string policy_name_;  // empty: a function of the script
-  mutable std::unordered_map<std::uint64_t, std::uint64_t>
-      answers_;  // digests, by those of lengths
+  // The digest of the rows that the policy returned, by the digest of the lengths.
+  mutable std::unordered_map<std::uint64_t, std::uint64_t> answers_;
   std::int64_t window_;
   bool balance_ranks_;
   std::uint64_t seed_;
@@ -202,7 +202,7 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
   if (lengths != "own") lengths_.emplace(lengths, "lengths", values);
   const Json& into = values.at("into");
   if (values.is_function("into")) {
-    policy_ = std::make_unique<OfScript>(values);
+    policy_ = std::make_unique<ScriptPacking>(values);
   } else if (const auto named = named_choice(into)) {
     const Registration& packing = values.catalog().find(Kind::packing, named->name, "into");
     Values of_policy = packing.options().read(named->options, values.path("into"), problems);
@@ -376,7 +376,7 @@ std::vector<std::int64_t> PackedSource::order_of_rows(std::int64_t first,
 }
 
 // Called under the source's lock.
-Rows OfScript::rows(const PackingRequest& request) const {
+Rows ScriptPacking::rows(const PackingRequest& request) const {
   Json returned;
   try {
     returned = call_({Json(request.lengths), Json(request.rows), Json(request.work)});

@@ -71,10 +71,13 @@ class Groups final : public Optimizer {
     std::shared_ptr<const Optimizer> optimizer;
     int first = 0;  // the first of the groups of this optimizer
     bool rest = false;
-    std::vector<std::string> parts;  // of names
+    // `where`: parts of names, one of which a parameter's name has; or a function of the script.
+    std::vector<std::string> parts;
     std::function<Json(const std::vector<Json>&)> call;
   };
 
+  static bool read_where(const Json& entry, const std::string& path, const Values& values,
+                         Member& member);
   void read(const Json& entry, const std::string& key, bool last, const Values& values,
             Problems& problems);
   bool takes(const Member& member, const ParameterFacts& parameter) const;
@@ -86,7 +89,25 @@ class Groups final : public Optimizer {
   mutable std::map<std::pair<std::string, std::string>, bool> said_;
 };
 
-// Reads { where = …, OPTIMIZER } or OPTIMIZER.
+// Reads the `where` of a group; false if it is neither a function nor parts of names.
+bool Groups::read_where(const Json& entry, const std::string& path, const Values& values,
+                        Member& member) {
+  Values own(entry, path);
+  own.set_reach(values.reach());
+  if (own.is_function("where")) {
+    member.call = own.function("where");
+    return true;
+  }
+  const Json& where = entry.at("where");
+  const Json parts = where.is_string() ? Json::array({where}) : where;
+  if (!parts.is_array() || parts.empty() ||
+      !std::all_of(parts.begin(), parts.end(), [](const Json& part) { return part.is_string(); }))
+    return false;
+  member.parts = parts.get<std::vector<std::string>>();
+  return true;
+}
+
+// Reads { where = …, optimizer = OPTIMIZER } or OPTIMIZER.
 void Groups::read(const Json& entry, const std::string& key, bool last, const Values& values,
                   Problems& problems) {
   const std::string path = values.path("groups") + key;
@@ -104,20 +125,9 @@ void Groups::read(const Json& entry, const std::string& key, bool last, const Va
                       "a group has where and an optimizer, whose options stand in its own braces");
     if (!entry.contains("where"))
       return refuse("it has no where", "{ where = \"norm\", mw.adamw { lr = 3e-4 } }");
-    Values own(entry, path);
-    own.set_reach(values.reach());
-    const Json& where = entry.at("where");
-    const Json parts = where.is_string() ? Json::array({where}) : where;
-    if (own.is_function("where")) {
-      member.call = own.function("where");
-    } else if (parts.is_array() && !parts.empty() &&
-               std::all_of(parts.begin(), parts.end(),
-                           [](const Json& p) { return p.is_string(); })) {
-      member.parts = parts.get<std::vector<std::string>>();
-    } else {
-      refuse(fmt::format("where is {}", lua_text(where)),
+    if (!read_where(entry, path, values, member))
+      refuse(fmt::format("where is {}", lua_text(entry.at("where"))),
              "a function(p), a part of names as \"norm\", or a list of such parts");
-    }
   } else {
     member.rest = true;
     if (!last)

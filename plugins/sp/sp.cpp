@@ -307,8 +307,10 @@ class SequenceParallel : public mw::Strategy {
     const bool documents = draft.graph().find("starts") >= 0;
     if (balance_ == "documents" && documents) {
       draft.part_documents(ranks);
-      draft.note(fmt::format("sp({}): of {} parts of each document rank r has parts r and {} - r",
-                             ways_, 2 * ranks, 2 * ranks - 1));
+      draft.note(
+          fmt::format("sp({}): each document is cut into {} parts, and each rank has two that "
+                      "mirror each other",
+                      ways_, 2 * ranks));
       return;
     }
     if (balance_ == "documents")

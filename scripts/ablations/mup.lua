@@ -1,9 +1,10 @@
 -- Does the best learning rate stay the same as a model gets wider?
 --
--- With the usual parameterization it falls with the width. With muP (Yang et al. 2022, "Tensor
--- Programs V", arXiv:2203.03466, table 3, for Adam) the rate that is best for a narrow model is
--- best for a wide one: the initial weights of a matrix have a standard deviation of fan-in^-1/2,
--- those of the head of 1 / fan-in, and the rate of both is divided by the width's ratio to a base.
+-- The usual parameterization needs a lower rate for a wider model. In muP (Yang et al. 2022,
+-- "Tensor Programs V", arXiv:2203.03466, table 3, for Adam) the rate that is best for a narrow
+-- model is best for a wide one. MuP draws the weights of matrices with a standard deviation of
+-- fan-in^-1/2, and the head's with 1 / fan-in. It divides the rates of matrices and of the head by
+-- width / base, where base is a width for which nothing changes.
 --
 -- muP is a script here: initial scales are the model's, and rates are groups of the optimizer. The
 -- script trains two widths at five rates each, in both ways.

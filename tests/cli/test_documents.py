@@ -13,6 +13,13 @@ import hf
 
 SCRIPT = """local mw = require "meshwright"
 local dp, tp, pp, zero, sp, ep = mw.plugins("dp", "tp", "pp", "zero", "sp", "ep")
+-- The loss of the next token, and that of the one after it by a layer more.
+local function losses(m, w, x)
+  local y = x
+  for _ in m:layers(1) do y = y + m.labels:lookup(w); y = y + y:rms_norm():mlp() end
+  return { x:rms_norm():linear { w }:cross_entropy(m.labels),
+    y:rms_norm():linear { w }:cross_entropy(m.labels:shift(1), { weight = 0.3 }) }
+end
 -- Every op along the sequence: attention with a window, unfused, of all tokens, with distances; a convolution, scans; labels further on.
 local function all(layers)
   return mw.model { name = "all", dims = { hidden = 32, heads = 4, head_dim = 8, state = 8, ffn = 48, vocab = 64, experts = 2, expert_ffn = 16,
@@ -39,10 +46,7 @@ local function all(layers)
       end
       x = x + x:rms_norm():mlp()
     end
-    local y = x
-    for _ in m:layers(1) do y = y + m.labels:lookup(w); y = y + y:rms_norm():mlp() end
-    return { x:rms_norm():linear { w }:cross_entropy(m.labels),
-      y:rms_norm():linear { w }:cross_entropy(m.labels:shift(1), { weight = 0.3 }) }
+    return losses(m, w, x)
   end }
 end
 """
@@ -81,10 +85,7 @@ local function parted(unfused)
       h = x:rms_norm()
       if layer == 2 then x = x + h:experts { top_k = 2, capacity = 1.2, aux_weight = 0.1 } else x = x + h:mlp() end
     end
-    local y = x
-    for _ in m:layers(1) do y = y + m.labels:lookup(w); y = y + y:rms_norm():mlp() end
-    return { x:rms_norm():linear { w }:cross_entropy(m.labels),
-      y:rms_norm():linear { w }:cross_entropy(m.labels:shift(1), { weight = 0.3 }) }
+    return losses(m, w, x)
   end }
 end
 """

@@ -14,7 +14,7 @@ using namespace mw::test;
 namespace {
 
 // The mean of each token and those before it, of its document or across documents. Tokens may lie
-// in another order than that of their places; one kind takes them for in order.
+// in another order than that of their places; `document_as_it_lies` overlooks it.
 class MeanSoFar final : public AutogradOp {
  public:
   enum class Sees { document, row, document_as_it_lies };

@@ -180,7 +180,7 @@ TEST_CASE("Each document is parted over all ranks, which have nearly equal token
     for (const int ways : {1, 2, 3, 8}) {
       const std::vector<Range> order = mw::parted_by_documents(documents, tokens, ways);
       std::vector<int> seen(static_cast<std::size_t>(tokens), 0);
-      std::vector<double> work;  // of the document that begins at 41
+      std::vector<double> work;  // each rank's work in the document that begins at 41
       for (int rank = 0; rank < ways; ++rank) {
         work.push_back(0);
         std::int64_t own = 0;

@@ -100,7 +100,7 @@ struct UpdateRule {
   const MatrixOp* whole = nullptr;
   const ElementOp* apply = nullptr;         // updates the parameter
   std::vector<MatrixState> of_matrix = {};  // state per matrix, for `whole`
-  double lr_scale = 1;                      // what the step's learning rate is multiplied by
+  double lr_scale = 1;                      // a factor of the step's learning rate
 };
 
 // The groups of an optimizer that treats matrices of layers apart: group 1; all else is group 0.

@@ -16,7 +16,7 @@ struct PackingRequest {
   std::vector<std::int64_t> lengths;  // tokens of each document, in the order of the samples
   std::vector<double> work;           // pairs of a token and one that it sees, of each document
   std::int64_t rows = 0;
-  std::int64_t tokens = 0;  // of a row; all rows have as many as all documents
+  std::int64_t tokens = 0;  // the length of a row; rows * tokens is the sum of `lengths`
 };
 
 // A packing policy. All ranks call it, in their own threads and processes, and it must answer a

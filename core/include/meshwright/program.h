@@ -87,10 +87,10 @@ struct ProgramParameter {
   int slot = -1, gradient_slot = -1;
   Layout stored;       // layout of the parameter, and of its reduced gradient
   Layout accumulated;  // layout of the gradient before the reduction
-  int group = 0;       // of the optimizer (Optimizer::groups_of)
-  // For weights that are updated as whole matrices (outputs by inputs): the number of leading dims
-  // that number matrices (experts), and the number of dims after them that form the rows. `rows` is
-  // 0 for all other parameters.
+  int group = 0;       // the optimizer's group that updates it (Optimizer::groups_of)
+  // The shape of a weight that is updated as whole matrices (outputs by inputs): `stacked` leading
+  // dims number the matrices (experts), and `rows` dims after these form the rows of a matrix. Both
+  // are 0 for all other parameters.
   int stacked = 0, rows = 0;
 };
 
@@ -162,7 +162,7 @@ struct Program {
   double imbalance = 1;
   // For each permuted dim, its ranges in the order in which they lie (Draft::permute_tokens).
   std::map<Dim, std::vector<Range>> token_permutation;
-  int document_parts = 1;  // over how many parts of seq each document is parted
+  int document_parts = 1;  // each document is parted over so many parts of seq
 
   bool has_masters() const { return optimizer_dtype != dtype; }
   // The dtype of a value of the graph.

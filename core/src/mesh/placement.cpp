@@ -135,8 +135,8 @@ std::vector<Range> parted_by_documents(const std::vector<std::int64_t>& document
     const std::int64_t part = size / (2 * ways), left = size % (2 * ways);
     std::int64_t front = begin, back = begin + size;
     for (int place = 0; place < ways; ++place) {
-      // Which rank has a place turns with each document, as small ones give the last place the most
-      // work. Tokens that are left over go round the ranks, from one document to the next.
+      // A rank has another place in each document, because a small document gives the last place
+      // the most work. Tokens that are left over go to the ranks in turn, over all documents.
       const auto rank = static_cast<int>((place + static_cast<std::int64_t>(d)) % ways);
       const std::int64_t turn = (rank - next + ways) % ways, more = (left - turn + ways - 1) / ways;
       const std::int64_t first = part + (more > 0 ? 1 : 0), last = part + (more > 1 ? 1 : 0);

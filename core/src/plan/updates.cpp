@@ -177,12 +177,15 @@ void set_groups(std::vector<Program>& programs) {
                 "all parameters of the model are frozen, and there is nothing to train",
                 "leave frozen = true out of some weights");
   const std::vector<int> groups = optimizer->groups_of(facts);
+  std::vector<bool> takes_matrices;  // whether the rule of a group updates matrices whole
+  for (int group = 0; group < optimizer->groups(); ++group)
+    takes_matrices.push_back(optimizer->rule(group).whole != nullptr);
   std::vector<int> group_of(graph.values().size(), 0);
   std::vector<bool> whole(graph.values().size(), false);
   for (std::size_t k = 0; k < trained.size(); ++k) {
     const auto value = static_cast<std::size_t>(trained[k]);
     group_of[value] = groups[k];
-    whole[value] = optimizer->rule(groups[k]).whole != nullptr;
+    whole[value] = takes_matrices[static_cast<std::size_t>(groups[k])];
     if (!whole[value] || facts[k].matrix) continue;
     throw Error(Stage::plan, "optimizer.groups", "optimizer",
                 "the rule for " + facts[k].name +

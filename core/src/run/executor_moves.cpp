@@ -246,7 +246,7 @@ at::Tensor Executor::in_own_order(at::Tensor whole, const Dims& dims, int microb
   if (program_.document_parts == 1 || !contains(dims, seq) || !contains(dims, batch)) return whole;
   const auto at = [&](Dim dim) { return std::find(dims.begin(), dims.end(), dim) - dims.begin(); };
   const at::Tensor by_row = whole.movedim(at(batch), 0), own = at::empty_like(by_row);
-  const std::int64_t tokens = at(seq) < at(batch) ? at(seq) : at(seq) - 1;  // in a row
+  const std::int64_t tokens = at(seq) < at(batch) ? at(seq) : at(seq) - 1;  // the dim of a row
   const std::vector<std::int64_t> numbers = samples_of(microbatch, {0, whole.size(at(batch))});
   for (std::size_t row = 0; row < numbers.size(); ++row) {
     const auto r = static_cast<std::int64_t>(row);

@@ -184,7 +184,7 @@ class GuardedOptimizer final : public Optimizer {
   const std::shared_ptr<const Optimizer> inner_;
   const PluginPlace speaker_;
   double lr_ = 0, clip_ = 0;
-  std::vector<std::unique_ptr<GuardedRule>> rules_;  // by group
+  std::vector<std::unique_ptr<GuardedRule>> rules_;  // one for each group
 };
 
 class GuardedSource final : public TokenSource, public InputSource {

@@ -109,8 +109,8 @@ inline std::optional<Op> attention_in_documents(const Op& op, int starts, const 
   return form;
 }
 
-// The form of a form of attention_in_documents() where documents are parted: with the places of
-// queries and of keys as further operands.
+// Attention that attention_in_documents() made, where documents are parted: an op of the type
+// `type` that also reads the places of queries and of keys.
 inline std::optional<Op> attention_in_parted_documents(const Op& op, int places, OpTypePtr type) {
   Op form = op;
   form.type = std::move(type);

@@ -10,8 +10,8 @@ namespace mw {
 
 // Whether the value has a function anywhere inside. If so, its text cannot be read back.
 bool holds_function(const Json& value);
-// A copy in which functions are known by their code alone: their numbers only count the functions
-// that a script made before.
+// A copy in which a function is known by its code alone. The number of a function says how many
+// functions its script had made, so two runs may number one function differently.
 Json without_numbers(Json value);
 // Writes an option of a strategy: schedule = "zb-h1", layout = { 1, 3 }. A value with a function in
 // it is written as its name, or as the function's place: function@script.lua:12.
