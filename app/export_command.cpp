@@ -1,6 +1,7 @@
 // `meshwright export`: the weights of a checkpoint, whatever mix wrote it, as a folder that
 // transformers loads.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "app/command.h"
 #include "checkpoint/checkpoint.h"
@@ -39,9 +40,29 @@ std::shared_ptr<const Model> model_of(const Checkpoint& checkpoint, PluginRegist
 struct ExportArguments : Arguments {
   std::string checkpoint, folder;
   std::string dtype;  // empty: the experiment's precision
+  std::string state;  // empty: the parameters
   std::string shard = "5GB";
   bool overwrite = false;
 };
+
+// Refuses a state of which the checkpoint has none of a parameter's shape.
+void check_state(const Checkpoint& checkpoint, const std::vector<WeightSpec>& specs,
+                 const std::string& state) {
+  for (const WeightSpec& spec : specs) {
+    const std::string name = state_tensor(state, spec.name);
+    if (!checkpoint.has(name)) continue;
+    const std::vector<std::int64_t>& shape = checkpoint.index().tensors.at(name).shape;
+    if (shape == spec.shape) return;
+    throw Error(Stage::options, "export.state", "",
+                fmt::format("--state {}: that of {} has the shape [{}], and the parameter [{}]",
+                            state, spec.name, fmt::join(shape, ", "), fmt::join(spec.shape, ", ")),
+                "name a state that keeps a number for each element");
+  }
+  throw Error(Stage::options, "export.state", "",
+              fmt::format("--state {}: the checkpoint {} has no such state", state,
+                          checkpoint.folder().string()),
+              "the optimizer says its states: average of mw.ema, or those of mw.update");
+}
 
 // Writes the weights of a checkpoint, or of the newest in a folder, as a folder that transformers
 // loads.
@@ -75,12 +96,15 @@ int export_checkpoint(const ExportArguments& arguments, Output& output) {
   problems.throw_if_any();
   std::vector<int> owners(specs.size(), 0);
   HfExport all(std::move(to), specs, std::move(owners), hf_config_of(*model, sequence));
+  if (!arguments.state.empty()) check_state(checkpoint, specs, arguments.state);
   all.begin();
   if (!all.lacks().empty()) output.note(fmt::format("no config.json: {}", all.lacks()));
   HfExport::Part part(all, 0);
   for (const WeightSpec& spec : specs) {
-    if (part.wants(spec.name))
-      part.write(spec.name, checkpoint.read_whole(parameter_tensor(spec.name)));
+    if (!part.wants(spec.name)) continue;
+    const std::string state = state_tensor(arguments.state, spec.name);
+    const bool by_state = !arguments.state.empty() && checkpoint.has(state);
+    part.write(spec.name, checkpoint.read_whole(by_state ? state : parameter_tensor(spec.name)));
   }
   part.finish();
   all.finish();
@@ -103,6 +127,8 @@ const CommandOf<ExportArguments> export_command{
       command
           .add_option("--dtype", a.dtype, "of the tensors; left out: the experiment's precision")
           ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+      command.add_option("--state", a.state,
+                         "an optimizer state in the parameters' place: average, of mw.ema");
       command.add_option("--shard", a.shard, "bytes of a file at most")
           ->check([](const std::string& text) {
             const auto bytes = parse_bytes(text);

@@ -558,6 +558,18 @@ function mw.search(experiment) end
 ---@field furthest? integer distances from here on have the last bucket (default 128) (4 .. 16777216)
 ---@field causal? boolean false: the upper half of the buckets is of keys after the query (default true)
 
+---@class meshwright.op.drop_path
+---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
+---@field p number the share (0 .. 0.9999)
+---@field [1]? number the same as p
+
+---@class meshwright.op.dropout
+---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
+---@field p number the share (0 .. 0.9999)
+---@field [1]? number the same as p
+
 ---@class meshwright.op.exp
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
@@ -586,6 +598,8 @@ function mw.search(experiment) end
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
@@ -673,6 +687,12 @@ function mw.search(experiment) end
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
+---@class meshwright.op.noise
+---@field name? string of the op and its parameters
+---@field frozen? boolean whether nothing trains its weights
+---@field std number standard deviation (>= 0)
+---@field [1]? number the same as std
+
 ---@class meshwright.op.pool
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
@@ -726,6 +746,8 @@ function mw.search(experiment) end
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
@@ -838,6 +860,8 @@ function mw.search(experiment) end
 ---@field conv fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.conv|string): meshwright.Value, meshwright.Value? x (batch, seq, channels…) -> the same: a causal convolution of each channel along seq
 ---@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq), or other dims in place of seq -> (): the loss of a label, summed and divided by the labels of a step
 ---@field distance fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.distance|string): meshwright.Value, meshwright.Value? positions (seq), or those of another dim -> (seq, keys): how far a key lies before a query, for a bias of attention
+---@field drop_path fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.drop_path|string): meshwright.Value, meshwright.Value? x (batch, seq, …) -> the same: in training, a share of samples is zero
+---@field dropout fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.dropout|string): meshwright.Value, meshwright.Value? x (batch, seq, …) -> the same: in training, a share of elements is zero
 ---@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
 ---@field expert_linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.expert_linear|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a weight of each expert (experts, to, from)
 ---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
@@ -854,6 +878,7 @@ function mw.search(experiment) end
 ---@field max fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.max|string): meshwright.Value, meshwright.Value? x -> x without some dims: the largest over them
 ---@field mean fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mean|string): meshwright.Value, meshwright.Value? x -> x without some dims: the mean over them
 ---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
+---@field noise fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.noise|string): meshwright.Value, meshwright.Value? x (batch, seq, …) -> in training, with normal noise added
 ---@field pool fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.pool|string): meshwright.Value, meshwright.Value? x (…, of, …) -> (…, to, …): the mean or the largest of each group of neighbours
 ---@field positions_of fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.positions_of|string): meshwright.Value, meshwright.Value? -> (dim): the numbers of a dim's elements, from 0, for lookup and distance
 ---@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
@@ -956,6 +981,8 @@ function mw.gpt(options) end
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
 
 ---gpt-oss: experts, sinks of attention, windows, biases
 ---@param options? meshwright.gpt_oss
@@ -1047,6 +1074,8 @@ function mw.model(options) end
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
@@ -1127,6 +1156,8 @@ function mw.qwen3(options) end
 ---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
+---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 
 ---Qwen3-Next: gated delta rule, gated attention, experts
@@ -1211,6 +1242,17 @@ function mw.text(options) end
 ---@return meshwright.Optimizer
 function mw.adamw(options) end
 
+---@class meshwright.ema
+---@field optimizer any what updates the parameters: mw.adamw { … }, mw.groups { … }
+---@field [1]? any the same as optimizer
+---@field decay? number what is left of the average after a step (default 0.999) (0 .. 0.9999999)
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---An average of the parameters beside an optimizer.
+---@param options? meshwright.ema|any
+---@return meshwright.Optimizer
+function mw.ema(options) end
+
 ---@class meshwright.groups
 ---@field groups any optimizers, each with the parameters that it updates: { where = …, mw.adamw { … } }; where is a function of a parameter's name, dims, shape, layer and matrix, or a part of its name, or a list of such parts. The last one may have all that are left, without where. The first one's lr is that of schedules
 ---@field [1]? any the same as groups
@@ -1258,6 +1300,19 @@ function mw.sgd(options) end
 ---@param options? meshwright.shampoo
 ---@return meshwright.Optimizer
 function mw.shampoo(options) end
+
+---@class meshwright.update
+---@field states? any names of the tensors that it keeps of each parameter, zero at first; by_rows = "rows" has a number for each row of each matrix, or "columns" (default [])
+---@field step any function(p, g, s, t) that returns the parameter's new value, of the parameter, its gradient, the states and t.lr and t.step (from 1)
+---@field average? string a state that begins as the parameter, and that evaluate = { by = "average" } computes with
+---@field name? string what reports call it (default "update")
+---@field lr number learning rate, t.lr of the function; a schedule starts from it (>= 0)
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---A step that a function of the script computes.
+---@param options? meshwright.update
+---@return meshwright.Optimizer
+function mw.update(options) end
 
 mw.microbatch = {}
 

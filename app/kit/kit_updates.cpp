@@ -59,14 +59,15 @@ class UpdateChecker {
 
  private:
   void rule(const UpdateRule& rule, const std::string& of) {
-    const std::size_t states = rule.states.size();
-    if (rule.direction != nullptr) element(*rule.direction, states, "direction" + of, true);
-    if (rule.apply != nullptr) element(*rule.apply, rule.whole ? 0 : states, "update" + of, false);
+    if (rule.direction != nullptr)
+      element(*rule.direction, {.states = rule.states}, "direction" + of, true);
+    if (rule.apply != nullptr) element(*rule.apply, rule, "update" + of, false);
     if (rule.whole != nullptr) matrix(rule, of);
   }
 
   // `direction`: the op's result is in the gradient, which the next op reads, and is compared too.
-  void element(const ElementOp& op, std::size_t states, const std::string& what, bool direction) {
+  void element(const ElementOp& op, const UpdateRule& rule, const std::string& what,
+               bool direction) {
     const auto run = [&](const Operands& operands, std::int64_t step) {
       UpdateCall call = operands.call(step);
       call.rows = kit_rows;
@@ -74,28 +75,24 @@ class UpdateChecker {
       call_plugin(
           {op.name(), ""}, "made an update", [&] { op.run(call); }, Stage::options);
     };
-    const Operands begin(kit_elements, states, 1), between(kit_elements, states, 2);
+    const Operands begin(kit_elements, rule, 1), between(kit_elements, rule, 2);
     Operands once(begin), again(begin), warm(begin);
     run(warm, 3);  // a first call, in which kernels set up what they keep
     const Allocated used = allocated([&] { run(once, 3); });
     run(between, 4);
     run(again, 3);
 
-    if (used.most > kit_slack) {
-      report_.failed(
-          "memory of the " + what,
-          fmt::format("of {} bytes of parameters, it allocates {} beside them; 0 are predicted",
-                      kit_elements * 8, used.most),
-          "compute in place (mul_, add_, addcmul_ …), or in pieces: a tensor of the parameter's "
-          "size is memory that no prediction has");
-    } else {
-      report_.ok("memory of the " + what, "nothing of the parameters' size");
-    }
+    const std::int64_t predicted = op.temporaries() * kit_elements * 8;
+    verdict(used.most <= predicted + kit_slack, "memory of the " + what,
+            fmt::format("of {} bytes of parameters, it allocates {} beside them; {} are predicted",
+                        kit_elements * 8, used.most, predicted),
+            "compute in place (mul_, add_, addcmul_ …), or say temporaries(): a tensor of the "
+            "parameter's size is memory that no prediction has");
     twice(what, same_bits(once, again, direction), used.kept);
     const std::string crosses = call_plugin(
         {op.name(), ""}, "made an update",
         [&] {
-          return lemmas::crosses_elements(op, states, kit_elements, direction,
+          return lemmas::crosses_elements(op, rule, kit_elements, direction,
                                           {kit_rows, kit_columns});
         },
         Stage::options);

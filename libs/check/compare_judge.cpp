@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
-#include "prove/lemmas/updates.h"
+#include "meshwright/engine/update_sums.h"
 
 namespace mw {
 namespace {
@@ -66,12 +67,24 @@ Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double 
 // gradients whose nonzero elements are off by what k allows, up and down.
 void Judge::follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& b,
                    const std::map<TensorKey, at::Tensor>& reference) {
-  const at::Tensor as_is = at::zeros_like(reference.at(first).flatten(), at::kDouble);
-  std::vector<at::Tensor> parameters = {as_is, as_is.clone(), as_is.clone()};
-  std::vector<OptimizerState> states(3);
-  const auto matrix = matrices.find(first.output);
+  // Where sums of its elements count, the parameter is what it is after the first step.
   const int group = groups.at(first.output);
+  const UpdateRule rule = optimizer->rule(group);
+  TensorKey updated = first;
+  updated.kind = TensorKind::parameter;
+  const auto known = reference.find(updated);
+  const at::Tensor gradient_of_first = reference.at(first);
+  const at::Tensor as_is = rule.sums.empty() || known == reference.end()
+                               ? at::zeros_like(gradient_of_first.flatten(), at::kDouble)
+                               : known->second.to(at::kDouble).flatten();
+  std::vector<at::Tensor> parameters = {as_is.clone(), as_is.clone(), as_is.clone()};
+  std::vector<OptimizerState> states(3);
   for (OptimizerState& state : states) state = optimizer->make_state(as_is, group);
+  UpdatedPart whole{.sizes = gradient_of_first.sizes().vec(),
+                    .elements = {0, gradient_of_first.numel()}};
+  for (const std::int64_t size : whole.sizes) whole.own.push_back({0, size});
+  if (const auto matrix = matrices.find(first.output); matrix != matrices.end())
+    std::tie(whole.stacked, whole.rows) = matrix->second;
   for (TensorKey key = first; tensors.count(key) > 0; ++key.step) {
     const Differences& d = tensors.at(key);
     const at::Tensor gradient = reference.at(key).to(at::kDouble).flatten();
@@ -84,39 +97,13 @@ void Judge::follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& 
     const at::Tensor off = gradient.ne(0).to(at::kDouble) * each;
     const double scale = clip_factor(losses[key.step].grad_norm, optimizer->clip());
     const at::Tensor gradients[] = {gradient.clone(), gradient + off, gradient - off};
-    for (int i = 0; i < 3; ++i) {
-      if (matrix == matrices.end()) {
-        optimizer->step(parameters[i], gradients[i], states[i], lr[key.step], key.step, scale,
-                        group);
-      } else {
-        matrix_step(optimizer->rule(group), parameters[i], gradients[i], states[i], lr[key.step],
-                    scale, matrix->second, reference.at(key).sizes());
-      }
-    }
+    for (int i = 0; i < 3; ++i)
+      update_whole(rule, whole, parameters[i], gradients[i], states[i], lr[key.step], key.step,
+                   scale);
     const at::Tensor most =
-        at::maximum((parameters[1] - as_is).abs(), (parameters[2] - as_is).abs());
+        at::maximum((parameters[1] - parameters[0]).abs(), (parameters[2] - parameters[0]).abs());
     moved_[{key.step, key.output}] = at::linalg_vector_norm(most, 2).item<double>();
   }
-}
-
-// One step of a parameter that is a stack of matrices: its first shape.first dims number them, and
-// the next shape.second dims make their rows.
-void Judge::matrix_step(const UpdateRule& rule, const at::Tensor& parameter,
-                        const at::Tensor& gradient, OptimizerState& state, double rate,
-                        double scale, std::pair<int, int> shape, at::IntArrayRef sizes) {
-  const auto first = static_cast<std::size_t>(shape.first),
-             second = first + static_cast<std::size_t>(shape.second);
-  const std::int64_t stacked = c10::multiply_integers(sizes.slice(0, first)),
-                     rows = c10::multiply_integers(sizes.slice(first, second - first));
-  const std::int64_t columns = gradient.numel() / std::max<std::int64_t>(1, stacked * rows);
-  rule.direction->run({.gradient = gradient, .state = state, .grad_scale = scale});
-  if (state.of_matrix.empty()) state.of_matrix = lemmas::kept_of(rule, stacked, {rows, columns});
-  const at::Tensor made = rule.whole->run(gradient.view({stacked, rows, columns}), state.of_matrix);
-  rule.apply->run({.parameter = parameter,
-                   .gradient = made.reshape(-1),
-                   .lr = rate * rule.lr_scale,
-                   .rows = rows,
-                   .columns = columns});
 }
 
 TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d,

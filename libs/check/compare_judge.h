@@ -64,9 +64,6 @@ class Judge {
   double size_of(const TensorKey& key, const Differences& d) const;
   void follow(const TensorKey& first, const JudgedRun& a, const JudgedRun& b,
               const std::map<TensorKey, at::Tensor>& reference);
-  static void matrix_step(const UpdateRule& rule, const at::Tensor& parameter,
-                          const at::Tensor& gradient, OptimizerState& state, double rate,
-                          double scale, std::pair<int, int> shape, at::IntArrayRef sizes);
   TensorDifference difference_of(const TensorKey& key, const Differences& d, const JudgedRun& a,
                                  const JudgedRun& b);
   TensorDifference read_of(const TensorKey& key, const Differences& d) const;

@@ -27,6 +27,7 @@ std::string name_of(const Program& program, const Instruction& i) {
   if (!rule) return "even out";
   return i.update == Update::direction ? rule->direction->name()
          : i.update == Update::whole   ? rule->whole->name()
+         : i.update == Update::sums    ? rule->summing->name() + " sums"
                                        : rule->apply->name();
 }
 

@@ -21,16 +21,7 @@ namespace mw {
 
 std::string work_kind(const Program& program, const Instruction& instruction) {
   if (!instruction.computes()) return name_of(instruction.measured_as());
-  switch (instruction.update) {
-    case Update::none:
-      break;
-    case Update::direction:
-      return "direction";
-    case Update::whole:
-      return "whole";
-    case Update::apply:
-      return "apply";
-  }
+  if (instruction.update != Update::none) return name_of(instruction.update);
   return fmt::format("{} {}", program.graph->ops()[instruction.op].kind(),
                      name_of(instruction.piece));
 }

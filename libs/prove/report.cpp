@@ -49,9 +49,7 @@ std::string listed(const Program& program, const Instruction& i) {
   if (i.code == Code::compute && i.update == Update::none) {
     text = name_of(i.piece);
   } else if (i.code == Code::compute) {
-    text = i.update == Update::direction ? "direction"
-           : i.update == Update::whole   ? "whole"
-                                         : "apply";
+    text = name_of(i.update);
   } else {
     text = name_of(i.code);
   }

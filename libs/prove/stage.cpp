@@ -86,6 +86,10 @@ std::string StageProof::text_of(const Content& content) const {
     case ContentKind::update:
       text = "the update of " + graph_.value(content.id).name;
       break;
+    case ContentKind::sums:
+      text = fmt::format("round {} of the sums of {}", content.output + 1,
+                         program_.buckets[content.id].name);
+      break;
   }
   if (content.microbatch >= 0) text += fmt::format(" of microbatch {}", content.microbatch);
   if (content.steps > 0) text += fmt::format(", {} ring steps of it", content.steps);

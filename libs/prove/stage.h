@@ -182,6 +182,9 @@ class StageProof {
   void direction(const Instruction& i, const Bucket& bucket);
   void whole(const Instruction& i);
   void apply_update(const Instruction& i, const Bucket& bucket);
+  void need_sums(const Instruction& i, std::size_t first, int rounds);
+  void need_gradients(const Instruction& i, const Bucket& bucket, int to);
+  void sums(const Instruction& i, const Bucket& bucket);
   void advance(int slot, int parameter, Region::Kind kind);
   void advance_states(const Instruction& i, const Bucket& bucket, int from);
   const Flat& left_gradients(int slot);

@@ -43,12 +43,13 @@ enum class ContentKind : std::uint8_t {
   gradient,   // a sum of terms (Gradients)
   direction,  // what UpdateRule::direction makes of a parameter's gradient
   update,     // what UpdateRule::whole makes of a matrix parameter's direction
+  sums,       // a round of a bucket's UpdateRule::sums; `output` is the round
 };
 
 struct Content {
   ContentKind what = ContentKind::nothing;
-  int id = -1;          // index of a value of the graph; for `saved`, of an op
-  int output = 0;       // for `saved`: index among the op's saved tensors
+  int id = -1;     // index of a value of the graph; for `saved`, of an op; for `sums`, of a bucket
+  int output = 0;  // for `saved`: index among the op's saved tensors
   int microbatch = -1;  // -1: it belongs to the step, as parameters do
   TermSet terms = 0;    // for a gradient: the terms that are in it
   Layout place;

@@ -165,13 +165,87 @@ void StageProof::update(const Instruction& i) {
   switch (i.update) {
     case Update::none:
       return;
+    case Update::swap:
+      refuse("prove.update", "a step of training exchanges parameters and states");
     case Update::direction:
       return direction(i, bucket);
     case Update::whole:
       return whole(i);
+    case Update::sums:
+      return sums(i, bucket);
     case Update::apply:
       return apply_update(i, bucket);
   }
+}
+
+// The sums of rounds before `round`, or all, which an instruction reads: added up over all ranks.
+void StageProof::need_sums(const Instruction& i, std::size_t first, int rounds) {
+  if (i.inputs.size() != first + static_cast<std::size_t>(rounds))
+    refuse("prove.operands", "it reads other sums than those that its rule says");
+  for (int round = 0; round < rounds; ++round) {
+    const int index = i.inputs[first + static_cast<std::size_t>(round)];
+    const Operand found = read(index);
+    if (found.content->what != ContentKind::sums || found.content->id != i.bucket ||
+        found.content->output != round)
+      refuse("prove.value", fmt::format("{} is {}", name(index), text_of(*found.content)), index,
+             found.by);
+    const Layout whole(found.content->place.size());
+    if (found.content->place != whole)
+      misplaced(index, found, whole, "what an update reads of its sums");
+  }
+}
+
+// Gradients that an update of a whole bucket reads: complete, and cut as what it updates is.
+void StageProof::need_gradients(const Instruction& i, const Bucket& bucket, int to) {
+  const int from = i.inputs[0];
+  const Flat& f = there(from, false);
+  if (f.bucket != i.bucket)
+    refuse("prove.update", name(from) + " does not belong to " + bucket.name, from);
+  check_same_part(from, to);
+  for (std::size_t n = 0; n < f.regions.size(); ++n)
+    need_complete(f.regions[n], bucket.parameters[n], from);
+}
+
+// Update::sums: each element of each parameter is counted once over all ranks.
+void StageProof::sums(const Instruction& i, const Bucket& bucket) {
+  const int to = one(i.outputs, "output");
+  if (!bucket.rule || bucket.rule->sums.empty() || i.inputs.size() < 2)
+    refuse("prove.update", bucket.name + " has no rule that reads sums");
+  need_gradients(i, bucket, i.inputs[1]);
+  const Flat& updated = there(i.inputs[1], false);
+  for (const Region& region : updated.regions) {
+    if (updated.bucket != i.bucket || region.kind != Region::Kind::parameter || region.version != 0)
+      refuse("prove.update", name(i.inputs[1]) + " does not hold what is to be updated",
+             i.inputs[1], updated.by);
+  }
+  const int round = static_cast<int>(i.inputs.size()) - 2;
+  need_sums(i, 2, round);
+  const bool own = view(i.inputs[1]).part == FlatView::Part::own || updated.shard;
+  Content made;
+  made.what = ContentKind::sums;
+  made.id = i.bucket;
+  made.output = round;
+  made.place = slot(to).layout;
+  if (i.contributing.size() != bucket.parameters.size())
+    refuse("prove.operands", "it does not say which ranks add the terms of each parameter", to);
+  for (std::size_t n = 0; n < bucket.parameters.size(); ++n) {
+    const Layout& stored = parameters_[bucket.parameters[n]].place;
+    check_contributing(i.contributing[n]);
+    for (std::size_t a = 0; a < stored.size(); ++a) {
+      const int atom = static_cast<int>(a);
+      if (!tables_.lives(atom) || atom == program_.stage_atom) continue;
+      const bool apart = stored[a].is_shard() || (own && among(bucket.shard_atoms, atom));
+      const bool sum = made.place[a].is_partial(), first = among(i.contributing[n], atom);
+      if (sum ? apart != first : !apart) continue;
+      refuse("prove.sums",
+             fmt::format("the terms of {} are {} on {}, and counted {}",
+                         program_.name_of_parameter(bucket.parameters[n]),
+                         apart ? "in shards" : "whole", program_.mesh.atoms()[a].name,
+                         first || !sum ? "on its first rank alone" : "on each of its ranks"),
+             to);
+    }
+  }
+  make(to, std::move(made), {}, Dtype::fp64);
 }
 
 // Marks the parameters or states in a flat slot as updated: all of the bucket, or those of one
@@ -301,8 +375,10 @@ void StageProof::cast_updated(const Instruction& i) {
 }
 
 void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
-  const int from = one(i.inputs, "input");
+  const bool sums = i.parameter < 0 && bucket.rule && !bucket.rule->sums.empty();
+  const int from = sums && !i.inputs.empty() ? i.inputs[0] : one(i.inputs, "input");
   const int to = i.outputs.size() == 2 ? i.outputs[0] : one(i.outputs, "output");
+  if (sums) need_sums(i, 1, bucket.rule->rounds());
   if (!lasting(to) || view(to).flat < 0 || flat(view(to)).bucket != i.bucket)
     refuse("prove.update", name(to) + " does not belong to " + bucket.name, to);
   if (i.parameter < 0) {
@@ -320,6 +396,9 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
       need_complete(region, bucket.parameters[n], from);
     }
     if (bucket.rule) advance_states(i, bucket, from);
+    if (sums) {
+      for (const int kept : bucket.flat.of_matrix) advance(kept, -1, Region::Kind::state);
+    }
     advance(to, -1, Region::Kind::parameter);
     return cast_updated(i);
   }

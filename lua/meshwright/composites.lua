@@ -62,4 +62,20 @@ local route = { check = routing.check, options = decoder.more(routing.options(),
   { "hf_bias", "text", "as hf, for the bias on the choice, which a checkpoint may lack", optional = true },
 }) }
 
-return { attention = attention, mlp = mlp, experts = experts, route = route }
+-- What is drawn at random in training: a map of each element (docs/models.md, "Draws").
+local function drawn(options, text)
+  return { options = options, body = function(x, o) return x:map(text(o)) end }
+end
+local share = { "p", "number", "the share", range = { 0, 0.9999 }, positional = true }
+local function kept(draw)
+  return function(o) return ("a * (1 + training() * (step(%s - %.17g) / %.17g - 1))"):format(draw, o.p, 1 - o.p) end
+end
+
+local dropout = drawn({ share }, kept "uniform(1)")
+local drop_path = drawn({ share }, kept "uniform_of_sample(1)")
+local noise = drawn({ { "std", "number", "standard deviation", at_least = 0, positional = true } }, function(o)
+  return ("a + training() * %.17g * normal()"):format(o.std)
+end)
+
+return { attention = attention, mlp = mlp, experts = experts, route = route, dropout = dropout, drop_path = drop_path,
+  noise = noise }

@@ -192,6 +192,10 @@ function mw.groups(given)
   return plain_groups(type(given) == "table" and groups or given)
 end
 
+--- mw.update { states = …, step = function(p, g, s, t) … end, lr = … }: an optimizer of one's own.
+local step_of, plain_update = require "meshwright.update", mw.update
+function mw.update(given) return plain_update(step_of(given)) end
+
 --- mw.model { dims = …, layers = n, block = function(x, layer) … end }: a model of one's own.
 local recorded, plain_model = require "meshwright.model", mw.model
 function mw.model(...) return recorded(plain_model(...)) end

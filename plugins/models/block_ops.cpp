@@ -717,6 +717,8 @@ ExpertOptions read_router(const Values& values) {
   options.aux_weight = values.number("aux_weight");
   options.bias_rate = values.number("bias_rate");
   options.z_weight = values.number("z_weight");
+  options.jitter = values.has("jitter") ? values.number("jitter") : 0;
+  options.noise = values.has("noise") ? values.number("noise") : 0;
   options.router.score =
       values.text("score") == "sigmoid" ? RouterScore::sigmoid : RouterScore::softmax;
   options.router.normalise = values.flag("normalise");

@@ -650,8 +650,24 @@ int Builder::map(const std::string& name, const std::string& f, const std::vecto
   require(!values.empty(), name,
           [&] { return fmt::format("{} does not depend on its operands", quote(f)); });
   const std::string text = kept.text(kept.copy(given, root, places));
+  const Dims out = map_dims(values);
+  if (given.draws_in(root)) uses.push_back(numbers_of(name, out));
   if (uses.size() == 1) uses[0].linear = is_linear_map(text);
-  return append(op(name, mw::map(text), std::move(uses)), {{"", map_dims(values)}})[0];
+  return append(op(name, mw::map(text), std::move(uses)), {{"", out}})[0];
+}
+
+// The numbers of tokens, by which an op draws for a value of the dims `out`.
+Use Builder::numbers_of(const std::string& name, const Dims& out) {
+  const Dims of_token{"batch", "seq"};
+  require(
+      contains(out, of_token[0]) && contains(out, of_token[1]) && !graph.sparse.has(out), name,
+      [&] {
+        return fmt::format("it draws for each token, and {} is no value of tokens", text_of(out));
+      },
+      "a draw is of a value with the dims batch and seq; rows of experts have none of their own");
+  int numbers = graph.find(numbers_of_tokens);
+  if (numbers < 0) numbers = graph.add_data(numbers_of_tokens, of_token, Scalar::index);
+  return {numbers, of_token};
 }
 
 int Builder::sum(const std::string& name, int x, const Dims& over) {

@@ -129,7 +129,15 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
   if (options.logit_bias)
     logit_bias = parameter(name + ".logit_bias", {"scores"}, {Init::Kind::zeros, 0},
                            bias_beside(names.router));
-  const int logits = linear(name, x, weight, logit_bias);
+  int read = x;
+  if (options.jitter > 0)
+    read =
+        map(name + ".jitter",
+            fmt::format("a * (1 + training() * {} * (2 * uniform(1) - 1))", options.jitter), {x});
+  int logits = linear(name, read, weight, logit_bias);
+  if (options.noise > 0)
+    logits = map(name + ".noise", fmt::format("a + training() * {} * normal()", options.noise),
+                 {logits});
   RouterOptions router = options.router;
   if (options.experts_choose) router.experts_take = room(options);
   auto [weights, picks] = choose_experts(prefix + ".route", logits, bias, router);

@@ -745,7 +745,9 @@ class Composed final : public Model, public ModelInputs, public HfModel {
       if (found == whole.operands.end()) whole.operands.push_back(value);
       return whole.f.operand(static_cast<int>(place));
     };
-    const bool fits = input.value < 0 && b.map_dims(input.operands) == dims &&
+    // What two expressions draw is another number in each, so each is an op of its own.
+    const bool draws = input.value < 0 && input.f.draws_in(input.root);
+    const bool fits = input.value < 0 && !draws && b.map_dims(input.operands) == dims &&
                       whole.operands.size() + input.operands.size() <= most &&
                       input.f.nodes()[static_cast<std::size_t>(input.root)].size <= largest;
     if (!fits) {

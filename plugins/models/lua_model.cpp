@@ -280,7 +280,8 @@ class LuaOp final : public BlockOp {
   mutable std::map<std::string, Json> records_;
 };
 
-constexpr char attention_op[] = "attention", mlp_op[] = "mlp", experts_op[] = "experts";
+constexpr char attention_op[] = "attention", mlp_op[] = "mlp", experts_op[] = "experts",
+               dropout_op[] = "dropout", drop_path_op[] = "drop_path", noise_op[] = "noise";
 
 constexpr char gemma2[] = "gemma2", gemma3[] = "gemma3", gpt[] = "gpt", gpt_oss[] = "gpt_oss",
                llama[] = "llama", mamba2[] = "mamba2", moe[] = "moe", olmo2[] = "olmo2",
@@ -307,6 +308,11 @@ MESHWRIGHT_BUILT_IN(
     op<LuaOp<attention_op>>(attention_op,
                             "x (batch, seq, hidden) -> the same: q, k, v, rotary positions, "
                             "causal attention, and the projection back"),
+    op<LuaOp<dropout_op>>(
+        dropout_op, "x (batch, seq, …) -> the same: in training, a share of elements is zero"),
+    op<LuaOp<drop_path_op>>(
+        drop_path_op, "x (batch, seq, …) -> the same: in training, a share of samples is zero"),
+    op<LuaOp<noise_op>>(noise_op, "x (batch, seq, …) -> in training, with normal noise added"),
     op<LuaOp<mlp_op>>(mlp_op, "x (…, hidden) -> the same: to its width, an activation, and back"),
     op<LuaOp<experts_op>>(experts_op,
                           "x (batch, seq, hidden) -> the same: each token through the "

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "meshwright/choice.h"
+#include "inner.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
@@ -133,21 +133,10 @@ void Groups::read(const Json& entry, const std::string& key, bool last, const Va
     if (!last)
       refuse("it has no where, and others follow it", "the group of all that are left is the last");
   }
-  const auto choice = named_choice(optimizer);
-  if (!choice)
-    return refuse(fmt::format("{} is no optimizer", lua_text(optimizer)),
-                  "{ where = …, mw.adamw { lr = 3e-4 } }");
   try {
-    const Registration& found = values.catalog().find(Kind::optimizer, choice->name, path);
-    Values given = found.options().read(choice->options, path, problems);
-    given.set_reach(values.reach());
-    if (!problems.empty()) return;
-    member.optimizer = make<Optimizer>(found, given);
+    member.optimizer = inner_optimizer(values, optimizer, "groups" + key);
   } catch (const Error& error) {
-    for (Problem problem : error.problems()) {
-      problem.key = "groups" + key + (problem.key.empty() ? "" : "." + problem.key);
-      problems.add(std::move(problem));
-    }
+    for (const Problem& problem : error.problems()) problems.add(problem);
     return;
   }
   if (member.optimizer->clip() > 0)

@@ -20,6 +20,7 @@ BLOCKS = {
     "frozen first": "function(x, n) x = x + x:rms_norm { frozen = n == 1 }:attention { frozen = n == 1 } return x + x:rms_norm():mlp { frozen = n == 1 } end",
     "frozen beside": 'function(x) local h = x:rms_norm { frozen = true } x = x + h:mlp { frozen = true } + h:linear { "ffn", name = "a" }:linear "hidden" '
                      'return x + x:rms_norm():attention { frozen = true } end',
+    "drawn": 'function(x) x = x + x:rms_norm():attention():dropout(0.2):drop_path(0.3) return x + x:rms_norm():mlp():noise(0.1) end',
     "side by side": "function(x) local h = x:rms_norm() return x + h:attention() + h:mlp() end",
     "layers that differ": 'function(x, n) if n % 2 == 0 then return x + x:rms_norm():attention() end '
                           'return x + x:layer_norm():mlp { act = "gelu", bias = true } end',
@@ -27,6 +28,16 @@ BLOCKS = {
               'return x + x:rms_norm():mlp "narrow" + x:rms_norm():mlp() end',
     "in parts": 'function(x) local h = x:rms_norm():linear { to = "ffn", name = "up", bias = true } '
                 'return x + h:gelu():linear { to = "hidden", name = "down" } + x:rms_norm():attention { bias = true } end'}
+
+SCALED = """mw.update { lr = 1e-2, states = { "m" }, step = function(p, g, s, t)
+  s.m = 0.9 * s.m + g
+  local size = (s.m * s.m):sum():sqrt():max(1e-9)
+  return p - t.lr * (p * p):mean():sqrt() / size * s.m end }"""
+FACTORED = """mw.update { lr = 1e-2, states = { rows = "rows", columns = "columns" }, step = function(p, g, s, t)
+  s.rows = 0.9 * s.rows + 0.1 * (g * g):mean("columns")
+  s.columns = 0.9 * s.columns + 0.1 * (g * g):mean("rows")
+  local u = g * (s.rows * s.columns / s.rows:mean("matrix"):max(1e-12)):max(1e-9):rsqrt()
+  return p - t.lr / (u * u):mean():sqrt():max(1) * u end }"""
 
 
 class Maker:
@@ -284,6 +295,8 @@ class Maker:
             dims.put("ffn", ffn)
         if which.startswith("frozen"):
             self.on.add("frozen")
+        if which == "drawn":
+            self.on.add("draws")
         made = Table(name="composed", layers=self.layers, dims=dims, block=Raw(BLOCKS[which]))
         if self.often(0.3):
             made.put("tied", True)
@@ -297,6 +310,9 @@ class Maker:
     def moe(self, made):
         made.put("experts", self.ep_ways * self.one(1, 2, 2) if self.ep_ways > 2 else self.one(4, 4, 6, 8))
         made.put("top_k", self.one(1, 2, 2, 3))
+        if self.often(0.2):
+            self.on.add("draws")
+            made.put(self.one("jitter", "noise"), 0.1)
         if self.number % 4 == 0:  # tokens that go to all experts: how many rows there are is predicted
             made.put("top_k", made.get("experts"))
         if self.often(0.3):
@@ -367,6 +383,9 @@ class Maker:
 
     def optimizer(self):
         clip = {"clip": 0.5} if self.often(0.4) else {}
+        if self.often(0.3):
+            return self.one(Raw(SCALED), Call("mw.groups", Table(Table(Raw(FACTORED), where=Raw("function(p) return p.matrix end")), Raw(SCALED), **clip)),
+                            Call("mw.ema", Table(Call("mw.adamw", Table(lr=1e-3)), decay=0.5)), Call("mw.ema", Table(Call("mw.muon", Table(lr=1e-3)), decay=0.5)))
         return self.one(Call("mw.adamw", Table(lr=1e-3, **clip)), Call("mw.adamw", Table(lr=1e-3, weight_decay=0, **clip)),
                         Call("mw.sgd", Table(lr=0.1, **clip)), Call("mw.sgd", Table(lr=0.1, momentum=0.9, **clip)),
                         Call("mw.muon", Table(lr=1e-3, **clip)), Call("mw.shampoo", Table(lr=1e-3, **clip)),
@@ -402,6 +421,8 @@ class Maker:
             keys.put("schedule", self.one(Call("mw.cosine", Table(warmup=1)), Raw("function(step) return 1e-3 / (1 + step) end")))
         if "evaluate" in self.on:
             keys.put("evaluate", Table(data=Call("mw.synthetic", Table(seed=5)), every=1, batches=1))
+            if isinstance(keys.get("optimizer"), Call) and keys.get("optimizer").function == "mw.ema":
+                keys.get("evaluate").put("by", "average")
         if "check" in self.on:
             keys.put("check", "replicas" if self.number % 3 == 0 else True)
         if self.often(0.1):
@@ -416,8 +437,8 @@ def experiment(seed, number):
     maker = Maker(seed, number)
     keys = maker.experiment()
     options = [name for name in keys.named() if name in ("recompute", "offload", "precision", "schedule", "evaluate", "check")]
-    optimizer = keys.get("optimizer").function.removeprefix("mw.")
-    names = {*maker.forms, *options, optimizer, maker.kind, *({"documents", "masked", "frozen"} & maker.on)}
+    optimizer = keys.get("optimizer").function.removeprefix("mw.") if isinstance(keys.get("optimizer"), Call) else "update"
+    names = {*maker.forms, *options, optimizer, maker.kind, *({"documents", "masked", "frozen", "draws"} & maker.on)}
     if "pp" in maker.forms and maker.schedule == "text":
         names.add("text schedule")
     if maker.groups:

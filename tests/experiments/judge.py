@@ -4,7 +4,7 @@ it is known again while it is made smaller."""
 import math
 import re
 
-from lua_tree import Call
+from lua_tree import Call, render
 
 BOUND = 1e-10
 # Words of torch, of the standard library and of a failed assertion do not tell a user what to do.
@@ -101,7 +101,9 @@ def of_train(facts, keys):
     # What kernels take for themselves is tried before the run, and is about what they take in it.
     # Kernels take less for rows of documents than for a row of one, with which they are tried.
     packed = keys.get("data").function == "mw.pack" and facts["peak_bytes"] < predicted["peak_bytes"]
-    if not packed and abs(facts["peak_bytes"] - predicted["peak_bytes"]) > 0.02 * predicted["peak_bytes"] + 256:
+    # What an update of a script allocates is counted as if no result lay in an operand's place.
+    scripted = "mw.update" in render(keys.get("optimizer")) and facts["peak_bytes"] < predicted["peak_bytes"]
+    if not packed and not scripted and abs(facts["peak_bytes"] - predicted["peak_bytes"]) > 0.02 * predicted["peak_bytes"] + 256:
         return failed("train: the peak is not the predicted one", said)
     return None
 

@@ -15,18 +15,27 @@ namespace mw {
 // indices of (batch, seq), and "positions", indices of (seq); "positions of DIM" are indices of
 // another dim. "starts" (batch, seq) is, for each token, the place in its row at which its document
 // begins, and "places of tokens" (batch, seq) are their own, where tokens lie in another order
-// (Draft::part_documents). Names of a LossDivisor are data values of every run too. All other names
-// are inputs (DataInput), of any dims that begin with batch.
+// (Draft::part_documents). "numbers of tokens" (batch, seq) are those by which ops draw at random
+// (draw_number). Names of a LossDivisor are data values of every run too. All other names are
+// inputs (DataInput), of any dims that begin with batch.
 enum class DataValue : std::uint8_t {
   tokens,
   labels,
   positions,
   starts,
   places,
+  draws,
   loss_divisors,
   input
 };
 inline constexpr const char* places_of_tokens = "places of tokens";
+inline constexpr const char* numbers_of_tokens = "numbers of tokens";
+// A token's number in the run: seed_bits bits of the seed, then sample * sequence + place.
+inline constexpr int seed_bits = 15;
+inline std::int64_t draw_number(std::int64_t seed, std::int64_t sample, std::int64_t sequence,
+                                std::int64_t place) {
+  return ((seed & ((1 << seed_bits) - 1)) << (63 - seed_bits)) + sample * sequence + place;
+}
 DataValue data_value_of(std::string_view name);
 // Whether a rank loads a value of this kind by reading whole rows of it, of its samples.
 bool is_read_in_rows(DataValue kind);

@@ -144,6 +144,7 @@ struct OpCall {
   // on, `outputs` and `saved` hold the results of earlier steps, and are updated in place.
   // Backward: each step adds to the gradients of operands that do not rotate.
   int ring_steps = 1;
+  bool draws = true;  // false: nothing is drawn at random, as in an evaluation
 };
 
 // The cost of one piece for local shapes.

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,8 @@
 namespace mw {
 
 // The optimizer state of a flat parameter: `tensors` of the parameter's shape, dtype and device, in
-// the order of UpdateRule::states, and `of_matrix`, in the order of UpdateRule::of_matrix.
+// the order of UpdateRule::states, and `of_matrix`, in the order of UpdateRule::of_matrix. An op
+// that reads sums gets the latter as UpdateCall::sums.
 struct OptimizerState {
   std::vector<at::Tensor> tensors, of_matrix;
 };
@@ -32,6 +34,9 @@ struct UpdateCall {
   std::int64_t step = 0;               // counts from 0
   double grad_scale = 1;               // factor of the gradient (clipping)
   std::int64_t rows = 0, columns = 0;  // sizes of each matrix, if the rule is for matrices
+  // In the order of UpdateRule::sums, those that are made already. Each has a number for each of
+  // the elements, or one for all of them.
+  std::vector<at::Tensor> sums;
 };
 
 class UpdateOp {
@@ -47,6 +52,9 @@ class UpdateOp {
 class ElementOp : public UpdateOp {
  public:
   virtual void run(const UpdateCall& call) const = 0;
+  // How many tensors of the elements' size it allocates at a time. An op that allocates some runs
+  // on pieces of a parameter.
+  virtual int temporaries() const { return 0; }
 };
 
 // An op that turns the update directions of whole matrices into the updates that are then applied.
@@ -82,6 +90,33 @@ struct MatrixState {
   }
 };
 
+// A sum over the elements of a parameter: one number or, with `each`, one for each matrix, for each
+// row of each matrix (Side::rows by Side::one), or for each column.
+struct UpdateSum {
+  MatrixState::Side rows = MatrixState::Side::one, columns = MatrixState::Side::one;
+  bool each = false;
+  bool mean = false;  // the sum is divided by how many elements it is of
+  int round = 0;      // sums of a round may read those of the rounds before
+
+  // The shape of the sums where there are so many matrices, of m by n.
+  std::array<std::int64_t, 3> shape(std::int64_t matrices, std::int64_t m, std::int64_t n) const {
+    const auto [a, b] = MatrixState{"", rows, columns}.shape(m, n);
+    return {each ? matrices : 1, a, b};
+  }
+};
+
+// The terms of the sums that an update reads, and the state that it keeps of them. Sums are made in
+// float64, whatever the ranks that have parts of the parameter.
+class UpdateTerms : public UpdateOp {
+ public:
+  // The terms of UpdateRule::sums[sum]: a number for each element. Changes nothing of the call, and
+  // does not apply grad_scale to the gradient in place.
+  virtual at::Tensor terms(std::size_t sum, const UpdateCall& call) const = 0;
+  // Updates in place the states of matrices, of UpdateRule::of_matrix. They and the sums have the
+  // shape (matrices, rows, columns), with the size 1 for a side that they lack.
+  virtual void keep(const UpdateCall&) const {}
+};
+
 // What an optimizer may know of a parameter when it chooses its group.
 struct ParameterFacts {
   std::string name;               // "layers.0.attention.q.weight"
@@ -99,8 +134,25 @@ struct UpdateRule {
   const ElementOp* direction = nullptr;
   const MatrixOp* whole = nullptr;
   const ElementOp* apply = nullptr;         // updates the parameter
-  std::vector<MatrixState> of_matrix = {};  // state per matrix, for `whole`
+  std::vector<MatrixState> of_matrix = {};  // state per matrix, for `whole` or of `sums`
   double lr_scale = 1;                      // a factor of the step's learning rate
+  // The sums that `apply` reads, and the op that gives their terms.
+  std::vector<UpdateSum> sums = {};
+  const UpdateTerms* summing = nullptr;
+  // The state, of `states`, that is an average of the parameter: it begins as the parameter, and
+  // evaluation and exports may read it in the parameter's place. -1: there is none.
+  int average = -1;
+
+  int rounds() const {
+    int rounds = 0;
+    for (const UpdateSum& sum : sums) rounds = std::max(rounds, sum.round + 1);
+    return rounds;
+  }
+  // Whether it treats parameters as matrices.
+  bool of_matrices() const {
+    return whole != nullptr || !of_matrix.empty() ||
+           std::any_of(sums.begin(), sums.end(), [](const UpdateSum& s) { return s.each; });
+  }
 };
 
 // The groups of an optimizer that treats matrices of layers apart: group 1; all else is group 0.

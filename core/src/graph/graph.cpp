@@ -273,6 +273,7 @@ DataValue data_value_of(std::string_view name) {
   if (name == "labels") return DataValue::labels;
   if (name == "starts") return DataValue::starts;
   if (name == places_of_tokens) return DataValue::places;
+  if (name == numbers_of_tokens) return DataValue::draws;
   if (LossDivisor::of(name)) return DataValue::loss_divisors;
   const bool positions = name == "positions" || name.starts_with("positions of ");
   return positions ? DataValue::positions : DataValue::input;
@@ -286,7 +287,7 @@ bool reads(const Graph& graph, const Op& op, DataValue kind) {
 }
 
 bool is_read_in_rows(DataValue kind) {
-  return kind == DataValue::starts || kind == DataValue::places ||
+  return kind == DataValue::starts || kind == DataValue::places || kind == DataValue::draws ||
          kind == DataValue::loss_divisors || kind == DataValue::input;
 }
 

@@ -155,6 +155,53 @@ void keep_forward(Program& program) {
   note_releases(program);
 }
 
+// Brings the averages of a bucket to where its parameters are stored, or the parameters back: from
+// their master copies, or by an exchange of the two.
+Instruction brought(const Program& program, int bucket, bool average) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  const int state = flat.states[static_cast<std::size_t>(program.buckets[bucket].rule->average)];
+  const bool swaps = flat.master < 0;
+  Instruction i = of_bucket(swaps ? Code::compute : Code::copy, bucket, program, Serves::parameters,
+                            "parameters");
+  i.outputs = {flat.stored};
+  if (swaps) {
+    i.update = Update::swap;
+    i.outputs.push_back(state);
+  } else {
+    i.inputs = {average ? state : flat.master};
+  }
+  return i;
+}
+
+// Has the program compute with the averages that the optimizer keeps, and brings the parameters
+// back at its end. False: there are none.
+bool read_averages(Program& program) {
+  Segment begin{.name = "averages", .kind = SegmentKind::begin},
+      end{.name = "parameters", .kind = SegmentKind::finish};
+  const auto add = [](Segment& segment, std::vector<Instruction> code) {
+    for (Instruction& i : code) segment.code.push_back(std::move(i));
+  };
+  for (std::size_t k = 0; k < program.buckets.size(); ++k) {
+    const Bucket& b = program.buckets[k];
+    const int bucket = static_cast<int>(k);
+    if (!b.rule || b.rule->average < 0) continue;
+    add(begin, {brought(program, bucket, true)});
+    add(end, {brought(program, bucket, false)});
+    if (!b.gathered_once_updated()) continue;
+    for (Segment* segment : {&begin, &end}) {
+      add(*segment, begin_gather(program, bucket, "parameters"));
+      add(*segment, {end_gather(program, bucket, "parameters")});
+    }
+  }
+  if (begin.code.empty()) return false;
+  const int first = static_cast<int>(program.segments.size());
+  program.segments.push_back(std::move(begin));
+  program.segments.push_back(std::move(end));
+  program.timeline.insert(program.timeline.begin(), SegmentRun{.segment = first});
+  program.timeline.push_back({.segment = first + 1});
+  return true;
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
@@ -253,10 +300,14 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   return plan;
 }
 
-std::shared_ptr<const Plan> forward_only(const Plan& plan) {
+std::shared_ptr<const Plan> forward_only(const Plan& plan, bool average) {
   auto forward = std::make_shared<Plan>(plan);
-  for (Program& program : forward->programs) keep_forward(program);
-  return forward;
+  bool any = !average;
+  for (Program& program : forward->programs) {
+    keep_forward(program);
+    if (average && read_averages(program)) any = true;
+  }
+  return any ? forward : nullptr;
 }
 
 }  // namespace mw

@@ -2,8 +2,12 @@
 // an optimizer may update as whole matrices.
 #include "plan/build.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -11,6 +15,7 @@
 #include "meshwright/error.h"
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
+#include "program/update_steps.h"
 
 namespace mw {
 namespace {
@@ -154,6 +159,55 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
   }
 }
 
+// The atoms over which ranks have parts of a parameter, or of their bucket's shard.
+std::vector<int> atoms_of_parts(const Program& program, const Bucket& bucket, int parameter) {
+  std::vector<int> atoms = bucket.shard_atoms;
+  const Layout& stored = program.parameters[parameter].stored;
+  for (int a = 0; a < static_cast<int>(stored.size()); ++a)
+    if (stored[static_cast<std::size_t>(a)].is_shard()) atoms.push_back(a);
+  std::sort(atoms.begin(), atoms.end());
+  return atoms;
+}
+
+// Adds the rounds of sums that the bucket's update reads. Returns the slots of the sums.
+std::vector<int> add_sums(Program& program, int bucket, int updated,
+                          std::vector<Instruction>& code) {
+  const Bucket& b = program.buckets[bucket];
+  std::set<int> all;
+  std::vector<std::vector<int>> of_parameter;
+  for (const int p : b.parameters) {
+    of_parameter.push_back(atoms_of_parts(program, b, p));
+    all.insert(of_parameter.back().begin(), of_parameter.back().end());
+  }
+  const Layout whole(program.mesh.atoms().size());
+  Layout partial = whole;
+  for (const int atom : all) partial[static_cast<std::size_t>(atom)] = Placement::partial();
+  std::vector<std::vector<int>> contributing;
+  for (const std::vector<int>& atoms : of_parameter) {
+    contributing.emplace_back();
+    std::set_difference(all.begin(), all.end(), atoms.begin(), atoms.end(),
+                        std::back_inserter(contributing.back()));
+  }
+  std::vector<int> made;
+  for (int round = 0; round < b.rule->rounds(); ++round) {
+    Slot slot;
+    slot.name = fmt::format("{} sums {}", b.name, round + 1);
+    slot.layout = partial;
+    slot.dtype = Dtype::fp64;
+    slot.extra = sums_of_round(program, bucket, round);
+    const int to = add_slot(program, std::move(slot));
+    Instruction sums =
+        with_states(program, update_of(program, bucket, Update::sums, b.flat.reduced, to));
+    sums.inputs.push_back(updated);
+    for (const int before : made) sums.inputs.push_back(before);
+    sums.contributing = contributing;
+    code.push_back(std::move(sums));
+    made.push_back(
+        emit_moves(program, code, moves(partial, whole, program.mesh), to, partial, "optimizer"));
+  }
+  return made;
+}
+
 }  // namespace
 
 void set_groups(std::vector<Program>& programs) {
@@ -177,9 +231,9 @@ void set_groups(std::vector<Program>& programs) {
                 "all parameters of the model are frozen, and there is nothing to train",
                 "leave frozen = true out of some weights");
   const std::vector<int> groups = optimizer->groups_of(facts);
-  std::vector<bool> takes_matrices;  // whether the rule of a group updates matrices whole
+  std::vector<bool> takes_matrices;  // whether the rule of a group is for matrices
   for (int group = 0; group < optimizer->groups(); ++group)
-    takes_matrices.push_back(optimizer->rule(group).whole != nullptr);
+    takes_matrices.push_back(optimizer->rule(group).of_matrices());
   std::vector<int> group_of(graph.values().size(), 0);
   std::vector<bool> whole(graph.values().size(), false);
   for (std::size_t k = 0; k < trained.size(); ++k) {
@@ -189,7 +243,7 @@ void set_groups(std::vector<Program>& programs) {
     if (!whole[value] || facts[k].matrix) continue;
     throw Error(Stage::plan, "optimizer.groups", "optimizer",
                 "the rule for " + facts[k].name +
-                    " updates matrices whole, and it is no weight of a linear or of experts in a "
+                    " treats it as a matrix, and it is no weight of a linear or of experts in a "
                     "layer",
                 "leave it to another group");
   }
@@ -244,8 +298,11 @@ void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
   if (b.rule && b.rule->whole != nullptr) {
     add_matrix_updates(program, bucket, updated, code);
   } else {
+    std::vector<int> sums;
+    if (b.rule && !b.rule->sums.empty()) sums = add_sums(program, bucket, updated, code);
     code.push_back(
         with_states(program, update_of(program, bucket, Update::apply, flat.reduced, updated)));
+    for (const int sum : sums) code.back().inputs.push_back(sum);
   }
   const bool stored_on_host = program.slots[flat.stored].memory == Memory::host;
   if (flat.master >= 0 && !stored_on_host)

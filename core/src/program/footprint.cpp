@@ -127,6 +127,8 @@ class FootprintMaker {
   void hooked(bool begins);
   void totals();
   void update();
+  void sums();
+  std::int64_t room_of_update(const UpdateSteps& steps) const;
   void direction();
   void whole();
   void apply();
@@ -137,6 +139,11 @@ class FootprintMaker {
   const bool memory_, scratch_, work_;
   Footprint& made_;
 };
+
+const char* name_of(Update update) {
+  static constexpr std::array names{"none", "direction", "whole", "sums", "swap", "apply"};
+  return names[static_cast<std::size_t>(update)];
+}
 
 const char* name_of(Code code) {
   static constexpr std::array names{"load",   "compute",    "move",        "start", "wait",
@@ -531,10 +538,48 @@ void FootprintMaker::update() {
     case Update::whole:
       whole();
       break;
+    case Update::sums:
+      sums();
+      break;
+    case Update::swap:
+      copies(2 * (touched(i_.outputs[0]) + touched(i_.outputs[1])));
+      break;
     case Update::apply:
       apply();
       break;
   }
+}
+
+// Parameters, states and gradients are read, and what the op allocates for a piece is let go.
+void FootprintMaker::sums() {
+  const UpdateSteps steps = update_steps(rank_, i_, rank_.scratch() != nullptr);
+  fresh(i_.outputs[0]);
+  pass(0, room_of_update(steps));
+  const auto states = static_cast<double>(bucket().flat.states.size());
+  copies(static_cast<double>(steps.elements) *
+         ((states + 1) * bytes_of(program_.optimizer_dtype) + bytes_of(program_.gradient_dtype)));
+}
+
+// What the op of an update of elements takes for a piece: what it allocates, and if it reads sums,
+// the cast gradient and numbers of rows and columns that are brought to the elements.
+std::int64_t FootprintMaker::room_of_update(const UpdateSteps& steps) const {
+  const bool sums = bucket().rule && !bucket().rule->sums.empty();
+  int tensors = steps.temporaries + (sums && steps.casts ? 1 : 0);
+  if (sums && bucket().rule->of_matrices()) {
+    const auto one = MatrixState::Side::one;
+    tensors += static_cast<int>(bucket().rule->of_matrix.size());
+    for (const UpdateSum& sum : bucket().rule->sums)
+      tensors += sum.rows != one || sum.columns != one ? 1 : 0;
+    if (i_.update == Update::sums && !bucket().shard_atoms.empty()) ++tensors;  // a whole parameter
+  }
+  std::int64_t at_a_time = steps.at_a_time;
+  if (sums) {  // one parameter after the other
+    at_a_time = 0;
+    for (std::size_t n = 0; n < bucket().parameters.size(); ++n)
+      at_a_time = std::max(at_a_time, updated_part(rank_, i_.bucket, n).elements.size);
+    at_a_time = std::min(at_a_time, steps.at_a_time);
+  }
+  return bytes_of(program_.optimizer_dtype) * at_a_time * tensors;
 }
 
 // Gradients and states are read, states and directions written.
@@ -574,7 +619,10 @@ void FootprintMaker::apply() {
       i_.parameter >= 0 ? 0 : static_cast<std::int64_t>(bucket().flat.states.size());
   const int gradient = bytes_of(program_.slots[i_.inputs[0]].dtype);
   if (i_.parameter >= 0 && steps.elements > 0) pass(matrix_update(rank_, i_).apart);
-  if (steps.casts && !steps.host) pass(bytes_of(program_.optimizer_dtype) * steps.at_a_time);
+  const bool casts_apart = bucket().rule && bucket().rule->sums.empty() && steps.casts;
+  if (!steps.host)
+    pass(casts_apart ? bytes_of(program_.optimizer_dtype) * steps.at_a_time : 0,
+         room_of_update(steps));
   const double moved =
       static_cast<double>(steps.elements) *
       static_cast<double>(2 * (states + 1) * bytes_of(program_.optimizer_dtype) + gradient);

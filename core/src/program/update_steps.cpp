@@ -16,6 +16,10 @@ bool in_one_piece(const std::vector<std::int64_t>& whole, const std::vector<Rang
                      [](const Range& r) { return r.size == 1; });
 }
 
+// Elements of a piece whose op allocates tensors of its size, on the CPU: they stay in a core's
+// cache, and malloc does not ask the system for them.
+constexpr std::int64_t in_cache_at_a_time = 1 << 15;
+
 }  // namespace
 
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
@@ -41,6 +45,63 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   return made;
 }
 
+UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n) {
+  const Program& program = rank.program();
+  const int p = program.buckets[bucket].parameters[n];
+  const ProgramParameter& parameter = program.parameters[p];
+  UpdatedPart part{.stacked = parameter.stacked, .rows = parameter.rows};
+  for (Dim dim : program.graph->value(parameter.value).dims) {
+    part.sizes.push_back(program.graph->size(dim));
+    part.own.push_back(
+        local_range(dim, part.sizes.back(), parameter.stored, program.mesh, rank.at()));
+  }
+  const Range place = rank.place(p), shard = rank.shard(bucket);
+  const std::int64_t begin = std::clamp<std::int64_t>(shard.offset - place.offset, 0, place.size),
+                     end = std::clamp<std::int64_t>(shard.offset + shard.size - place.offset, 0,
+                                                    place.size);
+  part.elements = {begin, end - begin};
+  return part;
+}
+
+namespace {
+
+// How many numbers a sum of a parameter has.
+std::int64_t numbers_of(const Program& program, int parameter, const UpdateSum& sum) {
+  const ProgramParameter& of = program.parameters[parameter];
+  UpdatedPart whole{.stacked = of.stacked, .rows = of.rows};
+  for (Dim dim : program.graph->value(of.value).dims)
+    whole.sizes.push_back(program.graph->size(dim));
+  const auto [number, m, n] = whole.shape(sum);
+  return number * m * n;
+}
+
+}  // namespace
+
+Range place_of_sum(const Program& program, int bucket, std::size_t n, std::size_t sum) {
+  const Bucket& b = program.buckets[bucket];
+  const std::vector<UpdateSum>& sums = b.rule->sums;
+  Range place;
+  for (std::size_t p = 0; p < b.parameters.size(); ++p) {
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      if (sums[k].round != sums[sum].round) continue;
+      place.size = numbers_of(program, b.parameters[p], sums[k]);
+      if (p == n && k == sum) return place;
+      place.offset += place.size;
+    }
+  }
+  return place;
+}
+
+std::int64_t sums_of_round(const Program& program, int bucket, int round) {
+  const Bucket& b = program.buckets[bucket];
+  std::int64_t count = 0;
+  for (const int p : b.parameters) {
+    for (const UpdateSum& sum : b.rule->sums)
+      if (sum.round == round) count += numbers_of(program, p, sum);
+  }
+  return count;
+}
+
 UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool accelerator) {
   const Program& program = rank.program();
   const Bucket& bucket = program.buckets[update.bucket];
@@ -61,9 +122,12 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool a
   // A bucket without a rule, which experts' loads move, has few elements; directions have the
   // optimizer's dtype already.
   steps.casts = bucket.rule && update.parameter < 0 && from.dtype != to.dtype;
-  const std::int64_t piece =
-      accelerator && !steps.host ? cast_at_a_time_on_accelerators : cast_at_a_time;
-  steps.at_a_time = steps.casts ? std::min(steps.elements, piece) : steps.elements;
+  std::int64_t piece = accelerator && !steps.host ? cast_at_a_time_on_accelerators : cast_at_a_time;
+  if (bucket.rule && update.parameter < 0) steps.temporaries = bucket.rule->apply->temporaries();
+  if (steps.temporaries > 0 && !accelerator) piece = in_cache_at_a_time;
+  const bool pieces =
+      (steps.casts || steps.temporaries > 0) && !(bucket.rule && bucket.rule->of_matrices());
+  steps.at_a_time = pieces ? std::min(steps.elements, piece) : steps.elements;
   steps.fetches_parameters = steps.host && to.memory != Memory::host;
   return steps;
 }

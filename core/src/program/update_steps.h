@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "meshwright/engine/rank_view.h"
+#include "meshwright/engine/update_sums.h"
 #include "meshwright/program.h"
 
 namespace mw {
@@ -19,10 +20,18 @@ struct MatrixUpdate : MatrixSizes {
 };
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update);
 
+// What the rank updates of the n-th parameter of a bucket whose rule reads sums.
+UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n);
+// Where a sum of the bucket's n-th parameter lies among the sums of its round.
+Range place_of_sum(const Program& program, int bucket, std::size_t n, std::size_t sum);
+// The number of all sums of a round.
+std::int64_t sums_of_round(const Program& program, int bucket, int round);
+
 struct UpdateSteps {
   std::int64_t elements = 0;        // elements that the rank updates, or whose directions it makes
   std::int64_t at_a_time = 0;       // elements of a piece, one updated after the other
   bool casts = false;               // a piece of the gradient is a copy in the optimizer's dtype
+  int temporaries = 0;              // tensors of a piece that the op allocates beside that copy
   bool host = false;                // in host memory, where the state lies: the gradient goes there
   bool fetches_parameters = false;  // the parameters are copied there too, and come back
 };

@@ -422,6 +422,18 @@ at::Tensor Executor::read_places(const std::vector<std::int64_t>& numbers) const
   return rows;
 }
 
+at::Tensor Executor::read_draws(const std::vector<std::int64_t>& numbers) const {
+  const std::int64_t sequence = graph_.size("seq");
+  const at::Tensor rows =
+      at::empty({static_cast<std::int64_t>(numbers.size()), sequence}, at::kLong);
+  auto* draws = rows.data_ptr<std::int64_t>();
+  for (const std::int64_t number : numbers) {
+    std::iota(draws, draws + sequence, draw_number(setup_.seed, number, sequence, 0));
+    draws += sequence;
+  }
+  return rows;
+}
+
 // Reads the divisors of the labels of some samples.
 at::Tensor Executor::read_divisors(const LossDivisor& divisor,
                                    const std::vector<std::int64_t>& numbers) const {
@@ -509,7 +521,9 @@ at::Tensor Executor::load_rows(const Loaded& one, const Microbatch& m) const {
   } else if (one.what == DataValue::loss_divisors) {
     read = read_divisors(*LossDivisor::of(slot.name), numbers);
   } else {
-    read = one.what == DataValue::places ? read_places(numbers) : read_starts(numbers);
+    read = one.what == DataValue::places  ? read_places(numbers)
+           : one.what == DataValue::draws ? read_draws(numbers)
+                                          : read_starts(numbers);
   }
   const auto seq = std::find(slot.dims.begin(), slot.dims.end(), Dim("seq"));
   if (one.what != DataValue::places && seq != slot.dims.end())

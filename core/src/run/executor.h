@@ -169,6 +169,7 @@ class Executor : public RankRun {
                            const std::vector<std::int64_t>& numbers) const;
   at::Tensor read_starts(const std::vector<std::int64_t>& numbers) const;
   at::Tensor read_places(const std::vector<std::int64_t>& numbers) const;
+  at::Tensor read_draws(const std::vector<std::int64_t>& numbers) const;
   std::vector<std::int64_t> samples_of(int microbatch, const Range& rows) const;
   // The order in which the tokens of a sample lie whose documents are parted.
   std::vector<Range> order_of(std::int64_t number) const;
@@ -221,6 +222,15 @@ class Executor : public RankRun {
   void update(Lowered& l, Microbatch& m);
   void update_elements(const ElementOp& op, const UpdateCall& call);
   void apply(const Lowered& l, const UpdateNumbers& numbers);
+  void sums(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers);
+  void swap(const Instruction& i);
+  void apply_summed(const Lowered& l, const Microbatch& m, const UpdateNumbers& numbers);
+  std::vector<at::Tensor> kept_of(const std::vector<UpdateRun::Kept>& list) const;
+  std::vector<at::Tensor> sums_of(const Lowered& l, const Microbatch& m,
+                                  const UpdateRun::Summed& summed, std::size_t first) const;
+  void take_piece(const Lowered& l, const UpdateRun::Summed& summed, const Range& piece,
+                  int parameters, const UpdateNumbers& numbers,
+                  const std::vector<at::Tensor>& sums);
   void direction(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers);
   void whole(const Lowered& l, Microbatch& m);
   void apply_matrix(const Lowered& l, const Microbatch& m);

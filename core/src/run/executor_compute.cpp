@@ -75,6 +75,7 @@ void Executor::gather(const std::vector<Operand>& from, std::vector<at::Tensor>&
 void Executor::compute(Lowered& l, Microbatch& m) {
   OpRun& run = *l.op;
   OpCall& call = run.call;
+  call.draws = !forward_only_;
   const bool forward = run.piece == Piece::forward;
   if (run.shows_operands)
     forward ? show(&Watcher::reads, l, run.inputs, m)

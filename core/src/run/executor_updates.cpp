@@ -128,6 +128,17 @@ void Executor::await_updates() {
   std::erase_if(kept_->begun, outlasts);
 }
 
+namespace {
+
+void let_go(UpdateCall& call) {
+  call.parameter.reset();
+  call.gradient.reset();
+  call.state = {};
+  call.sums.clear();
+}
+
+}  // namespace
+
 void Executor::update(Lowered& l, Microbatch& m) {
   UpdateCall& call = l.update->call;
   const UpdateNumbers numbers = numbers_of(l);
@@ -143,14 +154,22 @@ void Executor::update(Lowered& l, Microbatch& m) {
     case Update::whole:
       if (!numbers.left_out) whole(l, m);
       break;
+    case Update::sums:
+      sums(l, m, numbers);
+      break;
+    case Update::swap:
+      swap(*l.said);
+      break;
     case Update::apply:
       if (numbers.left_out && l.said->outputs.size() == 1) break;
-      l.said->parameter >= 0 ? apply_matrix(l, m) : apply(l, numbers);
+      if (l.said->parameter >= 0) {
+        apply_matrix(l, m);
+      } else {
+        rule && !rule->sums.empty() ? apply_summed(l, m, numbers) : apply(l, numbers);
+      }
       break;
   }
-  call.parameter.reset();
-  call.gradient.reset();
-  call.state.tensors.clear();
+  let_go(call);
 }
 
 namespace {
@@ -162,6 +181,12 @@ at::Tensor widened(const at::Tensor& gradient, const at::Tensor& parameter, doub
   const at::Tensor factor = at::full({1}, scale, parameter.options());
   scale = 1;
   return gradient.mul(factor);
+}
+
+template <class Work>
+void for_each_piece(const UpdateRun& run, const UpdateRun::Summed& summed, const Work& work) {
+  for (std::int64_t at = 0; at < summed.part.elements.size; at += run.at_a_time)
+    work(Range{at, std::min(run.at_a_time, summed.part.elements.size - at)});
 }
 
 }  // namespace
@@ -230,12 +255,17 @@ void Executor::direction(const Lowered& l, Microbatch& m, const UpdateNumbers& n
   m.slots[l.output.slot] = call.gradient.to(device_).view(l.update->shape);
 }
 
+std::vector<at::Tensor> Executor::kept_of(const std::vector<UpdateRun::Kept>& list) const {
+  std::vector<at::Tensor> kept;
+  for (const auto& [slot, range, shape] : list)
+    kept.push_back(storage_[slot].narrow(0, range.offset, range.size).view(shape));
+  return kept;
+}
+
 void Executor::whole(const Lowered& l, Microbatch& m) {
   const MatrixUpdate& size = l.update->matrix;
   const at::Tensor& direction = tensor(m, l.input);
-  std::vector<at::Tensor> kept;
-  for (const auto& [slot, range, shape] : l.update->kept)
-    kept.push_back(storage_[slot].narrow(0, range.offset, range.size).view(shape));
+  const std::vector<at::Tensor> kept = kept_of(l.update->kept);
   const at::Tensor stack = direction.view({size.stacked, size.rows, size.columns});
   const MatrixOp& op = *program_.buckets[l.said->bucket].rule->whole;
   const at::Tensor made = [&] {
@@ -258,6 +288,112 @@ void Executor::whole(const Lowered& l, Microbatch& m) {
   m.slots[l.output.slot] = made.reshape(direction.sizes());
 }
 
+// The sums of a parameter that are made already, in the shapes of rows and columns. `first`: where
+// the slots of the rounds stand among the instruction's inputs.
+std::vector<at::Tensor> Executor::sums_of(const Lowered& l, const Microbatch& m,
+                                          const UpdateRun::Summed& summed,
+                                          std::size_t first) const {
+  const std::vector<UpdateSum>& all = program_.buckets[l.said->bucket].rule->sums;
+  std::vector<at::Tensor> sums;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    const std::size_t input = first + static_cast<std::size_t>(all[k].round);
+    if (input >= l.said->inputs.size()) break;
+    const Range& place = summed.places[k];
+    const at::Tensor sum = m.slots[l.said->inputs[input]]
+                               .narrow(0, place.offset, place.size)
+                               .view(summed.part.shape(all[k]));
+    const double over = all[k].mean ? static_cast<double>(summed.part.summed(all[k])) : 1;
+    sums.push_back(sum.div(over).to(scalar_type(program_.optimizer_dtype)));
+  }
+  return sums;
+}
+
+// Has the call work on a piece of a parameter.
+void Executor::take_piece(const Lowered& l, const UpdateRun::Summed& summed, const Range& piece,
+                          int parameters, const UpdateNumbers& numbers,
+                          const std::vector<at::Tensor>& sums) {
+  UpdateCall& call = l.update->call;
+  const auto part = [&](int slot) {
+    return storage_[slot].narrow(0, summed.first + piece.offset, piece.size);
+  };
+  call.parameter = part(parameters);
+  call.gradient = part(l.input.slot);
+  call.grad_scale = numbers.scale;
+  if (l.update->casts) call.gradient = widened(call.gradient, call.parameter, call.grad_scale);
+  call.state.tensors.clear();
+  for (const int state : l.update->states) call.state.tensors.push_back(part(state));
+  const auto spread = [&](const std::vector<at::Tensor>& list) {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& numbers_of : list) {
+      const at::Tensor one = summed.part.spread(numbers_of);
+      all.push_back(one.numel() == 1 ? one : one.narrow(0, piece.offset, piece.size));
+    }
+    return all;
+  };
+  call.state.of_matrix = spread(kept_of(summed.kept));
+  call.sums = spread(sums);
+}
+
+void Executor::sums(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers) {
+  const UpdateRule& rule = *program_.buckets[l.said->bucket].rule;
+  const int round = static_cast<int>(l.said->inputs.size()) - 2;
+  const Ledger::Kernel kernel(ledger_);
+  const at::Tensor made = at::zeros({program_.slots[l.output.slot].extra},
+                                    at::TensorOptions().dtype(at::kDouble).device(device_));
+  for (const UpdateRun::Summed& summed : l.update->summed) {
+    if (!summed.contributes) continue;
+    const std::vector<at::Tensor> before = sums_of(l, m, summed, 2);
+    for_each_piece(*l.update, summed, [&](const Range& piece) {
+      take_piece(l, summed, piece, l.said->inputs[1], numbers, before);
+      for (std::size_t k = 0; k < rule.sums.size(); ++k) {
+        if (rule.sums[k].round != round) continue;
+        const Range& place = summed.places[k];
+        UpdatedPart part = summed.part;
+        part.elements.offset += piece.offset;
+        part.elements.size = piece.size;
+        part.add(rule.summing->terms(k, l.update->call),
+                 made.narrow(0, place.offset, place.size).view(part.shape(rule.sums[k])));
+      }
+    });
+  }
+  let_go(l.update->call);  // while what it holds is the kernel's
+  m.slots[l.output.slot] = made;
+}
+
+void Executor::apply_summed(const Lowered& l, const Microbatch& m, const UpdateNumbers& numbers) {
+  const UpdateRule& rule = *program_.buckets[l.said->bucket].rule;
+  UpdateCall& call = l.update->call;
+  const Ledger::Kernel kernel(ledger_);
+  for (const UpdateRun::Summed& summed : l.update->summed) {
+    std::vector<at::Tensor> sums = sums_of(l, m, summed, 1);
+    for_each_piece(*l.update, summed, [&](const Range& piece) {
+      take_piece(l, summed, piece, l.output.slot, numbers, sums);
+      rule.apply->run(call);
+    });
+    if (summed.kept.empty()) continue;
+    call.state.tensors.clear();
+    call.state.of_matrix = kept_of(summed.kept);
+    for (at::Tensor& sum : sums) sum = summed.part.of_own_matrices(sum);
+    call.sums = std::move(sums);
+    rule.summing->keep(call);
+  }
+  let_go(call);
+}
+
+// Nothing else of a step is in memory then, and a piece is small: the ledger need not know it.
+void Executor::swap(const Instruction& i) {
+  constexpr std::int64_t at_a_time = 1 << 15;
+  const Ledger::Pause unbooked(ledger_);
+  const at::Tensor &a = storage_[i.outputs[0]], &b = storage_[i.outputs[1]];
+  for (std::int64_t at = 0; at < a.numel(); at += at_a_time) {
+    const std::int64_t size = std::min(at_a_time, a.numel() - at);
+    const at::Tensor piece = a.narrow(0, at, size), other = b.narrow(0, at, size),
+                     before = piece.clone();
+    piece.copy_(other);
+    other.copy_(before);
+  }
+}
+
 void Executor::apply_matrix(const Lowered& l, const Microbatch& m) {
   const UpdateRun& run = *l.update;
   at::Tensor made = tensor(m, l.input);
@@ -272,6 +408,8 @@ void Executor::apply_matrix(const Lowered& l, const Microbatch& m) {
   call.gradient = made.to(call.parameter.device());
   call.rows = run.matrix.rows;
   call.columns = run.matrix.columns;
+  for (const int state : run.states)
+    call.state.tensors.push_back(storage_[state].narrow(0, run.own.offset, run.own.size));
   update_elements(*program_.buckets[l.said->bucket].rule->apply, call);
   if (!call.parameter.is_same(own)) own.copy_(call.parameter);
 }

@@ -224,8 +224,8 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
     const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
     run->host = steps.host;
     run->casts = steps.casts;
-    for (std::int64_t at = 0; bucket.rule && i.parameter < 0 && at < steps.elements;
-         at += steps.at_a_time)
+    const bool by_piece = bucket.rule && bucket.rule->sums.empty() && i.parameter < 0;
+    for (std::int64_t at = 0; by_piece && at < steps.elements; at += steps.at_a_time)
       run->parts.push_back(
           {bucket.rule->apply, {at, std::min(steps.at_a_time, steps.elements - at)}});
     for (int p : bucket.counts ? bucket.parameters : std::vector<int>()) {
@@ -233,6 +233,7 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
       if (op) run->parts.push_back({op.get(), sizes.place(p)});
     }
   }
+  if (bucket.rule && !bucket.rule->sums.empty()) add_summed(i, sizes, *run);
   if (i.parameter < 0) return run;
   if (i.update == Update::direction) {
     run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
@@ -241,13 +242,38 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
   const MatrixUpdate& matrix = run->matrix = matrix_update(sizes, i);
   run->own = {matrix.first + matrix.begin - sizes.shard(i.bucket).offset,
               matrix.end - matrix.begin};
+  run->kept = kept_of(bucket, sizes, i.parameter, matrix);
+  return run;
+}
+
+// What the rule keeps of a parameter's matrices.
+std::vector<UpdateRun::Kept> Lowering::kept_of(const Bucket& bucket, const RankView& sizes,
+                                               int parameter, const MatrixSizes& matrix) {
+  std::vector<UpdateRun::Kept> kept;
   for (std::size_t k = 0; k < bucket.flat.of_matrix.size(); ++k) {
     const int slot = bucket.flat.of_matrix[k];
     const auto [rows, columns] = bucket.rule->of_matrix[k].shape(matrix.rows, matrix.columns);
-    run->kept.push_back(
-        {slot, sizes.of_matrix(slot, i.parameter), {matrix.stacked, rows, columns}});
+    kept.push_back({slot, sizes.of_matrix(slot, parameter), {matrix.stacked, rows, columns}});
   }
-  return run;
+  return kept;
+}
+
+void Lowering::add_summed(const Instruction& i, const RankView& sizes, UpdateRun& run) const {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
+  run.casts = steps.casts;
+  run.at_a_time = steps.at_a_time;
+  for (std::size_t n = 0; n < bucket.parameters.size(); ++n) {
+    const int p = bucket.parameters[n];
+    UpdateRun::Summed one{.part = updated_part(sizes, i.bucket, n)};
+    if (one.part.elements.size == 0) continue;
+    one.first = sizes.place(p).offset + one.part.elements.offset - sizes.shard(i.bucket).offset;
+    one.contributes = i.contributing.empty() || sizes.contributes(i.contributing[n]);
+    for (std::size_t k = 0; k < bucket.rule->sums.size(); ++k)
+      one.places.push_back(place_of_sum(program_, i.bucket, n, k));
+    one.kept = kept_of(bucket, sizes, p, program_.matrices(program_.parameters[p], at_));
+    run.summed.push_back(std::move(one));
+  }
 }
 
 std::vector<Loaded> Lowering::load(const Instruction& i, const RankView& sizes) const {

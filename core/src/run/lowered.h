@@ -79,10 +79,20 @@ struct UpdateRun {
     Range range;
     std::array<std::int64_t, 3> shape;
   };
+  // A parameter of a bucket whose rule reads sums.
+  struct Summed {
+    UpdatedPart part;
+    std::int64_t first = 0;          // the place of its updated elements in the bucket's shard
+    bool contributes = true;         // whether this rank adds its terms to the sums
+    std::vector<Range> places = {};  // by sum: among those of its round
+    std::vector<Kept> kept = {};
+  };
   bool host = false;   // whether it runs in host memory
   bool casts = false;  // the gradient has another dtype than the parameters
   std::vector<Part> parts = {};
   std::vector<Kept> kept = {};
+  std::vector<Summed> summed = {};
+  std::int64_t at_a_time = 0;            // elements of a piece of a summed parameter
   std::vector<int> states = {};          // the slots of the states that it works on
   MatrixUpdate matrix = {};              // set for updates of matrices
   Range own = {};                        // elements of the updated slot that `matrix` updates
@@ -154,6 +164,9 @@ class Lowering {
   void find_rows(const Instruction& i, const RankView& sizes, OpRun& run) const;
   GradientWay way(const Instruction& i, std::size_t input, const OpRun& run) const;
   std::unique_ptr<UpdateRun> update_run(const Instruction& i) const;
+  static std::vector<UpdateRun::Kept> kept_of(const Bucket& bucket, const RankView& sizes,
+                                              int parameter, const MatrixSizes& matrix);
+  void add_summed(const Instruction& i, const RankView& sizes, UpdateRun& run) const;
   std::vector<Loaded> load(const Instruction& i, const RankView& sizes) const;
   void number_rows();
 

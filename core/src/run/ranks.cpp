@@ -42,7 +42,8 @@ void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
       fill_slice(out, value, static_cast<std::uint64_t>(setup.seed), shape, part);
   };
   const Bucket& bucket = rank.bucket_of(index);
-  if (bucket.sharded_state != ShardedState::parameters && bucket.flat.master < 0) {
+  if (bucket.sharded_state != ShardedState::parameters && bucket.flat.master < 0 &&
+      !(bucket.rule && bucket.rule->average >= 0)) {
     numbers(ranges, rank.parameter(index));
     return;
   }

@@ -302,7 +302,11 @@ const Options& evaluate_options() {
           .unit("steps")
           .integer("batches", "of the experiment's size, the same ones each time")
           .at_least(1)
-          .fallback(8);
+          .fallback(8)
+          .choice("by", {"parameters", "average"},
+                  "what the model computes with: its parameters, or the average of them that the "
+                  "optimizer keeps (mw.ema, mw.update)")
+          .fallback("parameters");
   return options;
 }
 

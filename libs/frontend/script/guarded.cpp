@@ -51,6 +51,7 @@ class GuardedElement final : public ElementOp {
   void run(const UpdateCall& call) const override {
     called(speaker_, did_, [&] { inner_.run(call); });
   }
+  int temporaries() const override { return inner_.temporaries(); }
 
  private:
   const ElementOp& inner_;
@@ -82,11 +83,36 @@ class GuardedMatrix final : public MatrixOp {
   const PluginPlace speaker_;
 };
 
+class GuardedSum final : public UpdateTerms {
+ public:
+  GuardedSum(const UpdateTerms& inner, PluginPlace speaker)
+      : inner_(inner), speaker_(std::move(speaker)) {}
+  std::string name() const override { return inner_.name(); }
+  at::Tensor terms(std::size_t sum, const UpdateCall& call) const override {
+    const at::Tensor made =
+        called(speaker_, "made terms of a sum", [&] { return inner_.terms(sum, call); });
+    if (made.defined() && made.sizes() == call.gradient.sizes()) return made;
+    throw Error(attributed(
+        speaker_, {Stage::run, "plugin.fault", "",
+                   fmt::format("its terms of sum {} have {} elements, and the parameter {}", sum,
+                               made.defined() ? made.numel() : 0, call.gradient.numel()),
+                   "mend its terms(): a number for each element (meshwright/optimizer.h)"}));
+  }
+  void keep(const UpdateCall& call) const override {
+    called(speaker_, "kept states of sums", [&] { inner_.keep(call); });
+  }
+
+ private:
+  const UpdateTerms& inner_;
+  const PluginPlace speaker_;
+};
+
 // An optimizer's rule, with its ops guarded.
 struct GuardedRule {
   UpdateRule rule;
   std::unique_ptr<GuardedElement> direction, apply;
   std::unique_ptr<GuardedMatrix> whole;
+  std::unique_ptr<GuardedSum> summing;
 
   GuardedRule(UpdateRule given, const PluginPlace& speaker, int group) : rule(std::move(given)) {
     check(speaker, group);
@@ -101,6 +127,10 @@ struct GuardedRule {
     if (rule.whole != nullptr) {
       whole = std::make_unique<GuardedMatrix>(*rule.whole, speaker);
       rule.whole = whole.get();
+    }
+    if (rule.summing != nullptr) {
+      summing = std::make_unique<GuardedSum>(*rule.summing, speaker);
+      rule.summing = summing.get();
     }
   }
 
@@ -122,6 +152,13 @@ struct GuardedRule {
     } else if ((rule.direction == nullptr) != (rule.whole == nullptr)) {
       fault = rule.whole == nullptr ? "has a `direction`, but no `whole` that reads it"
                                     : "has a `whole`, but no `direction` that it could read";
+    } else if (rule.sums.empty() != (rule.summing == nullptr) ||
+               (rule.whole != nullptr && !rule.sums.empty())) {
+      fault =
+          "has `sums` and no op `summing` of their terms, or the op alone, or sums beside `whole`";
+    } else if (rule.average >= static_cast<int>(rule.states.size())) {
+      fault = fmt::format("has {} states, and the state {} is its average", rule.states.size(),
+                          rule.average);
     } else if (!(std::isfinite(rule.lr_scale) && rule.lr_scale >= 0)) {
       fault = fmt::format("multiplies the learning rate by {}", rule.lr_scale);
     }

@@ -243,7 +243,9 @@ Json DataReader::evaluation(RunSetup& setup, Evaluation& evaluation) {
   Json data = resolved_value(chosen->values.json());
   data.erase("sequence");
   data["kind"] = chosen->registration->name;
-  return {{"data", data}, {"every", evaluation.every}, {"batches", evaluation.batches}};
+  Json read{{"data", data}, {"every", evaluation.every}, {"batches", evaluation.batches}};
+  if (given.text("by") != "parameters") read["by"] = given.at("by");
+  return read;
 }
 
 }  // namespace mw

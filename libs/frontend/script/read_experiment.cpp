@@ -81,8 +81,14 @@ class Reader {
     if (experiment_.data && experiment_.data->has_documents())
       request_.priced_data = experiment_.data;
     make(sequence);
-    if (experiment_.held_out_data && experiment_.plan)
-      experiment_.held_out_plan = forward_only(*experiment_.plan);
+    if (experiment_.held_out_data && experiment_.plan) {
+      const bool average = chosen_.contains("evaluate") && chosen_["evaluate"].contains("by");
+      experiment_.held_out_plan = forward_only(*experiment_.plan, average);
+      if (experiment_.held_out_plan == nullptr)
+        problems_.add(Stage::options, "option.conflict", "evaluate.by",
+                      "evaluate.by is \"average\", and the optimizer keeps no average",
+                      "optimizer = mw.ema { mw.adamw { … }, decay = 0.999 }");
+    }
     for (std::string& note : data.notes(experiment_, experiment_.evaluation))
       experiment_.notes.push_back(std::move(note));
     read_weights(values_, experiment_, experiment_.notes, problems_);

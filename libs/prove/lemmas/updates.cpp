@@ -46,10 +46,10 @@ std::string unlike(const UpdateOperands& found, const UpdateOperands& needed, bo
   return "";
 }
 
-std::string crosses_at(const ElementOp& op, std::size_t states, std::int64_t elements,
+std::string crosses_at(const ElementOp& op, const UpdateRule& rule, std::int64_t elements,
                        bool direction, const UpdatePoint& point, const MatrixSize& size) {
   const at::NoGradGuard no_grad;
-  const UpdateOperands begin(elements, states, 1);
+  const UpdateOperands begin(elements, rule, 1);
   UpdateOperands once(begin), parts(begin), moved(begin);
   run(op, once, point, size);
   const std::int64_t cut = elements / 2;
@@ -69,16 +69,31 @@ std::string crosses_at(const ElementOp& op, std::size_t states, std::int64_t ele
   return "";
 }
 
+// The terms of a sum, as an op that writes them where a direction is written.
+class Terms final : public ElementOp {
+ public:
+  Terms(const UpdateTerms& op, std::size_t sum) : op_(op), sum_(sum) {}
+  std::string name() const override { return op_.name(); }
+  void run(const UpdateCall& call) const override { call.gradient.copy_(op_.terms(sum_, call)); }
+
+ private:
+  const UpdateTerms& op_;
+  const std::size_t sum_;
+};
+
 }  // namespace
 
-UpdateOperands::UpdateOperands(std::int64_t count, std::size_t states, std::uint64_t seed) {
+UpdateOperands::UpdateOperands(std::int64_t count, const UpdateRule& rule, std::uint64_t seed)
+    : states(rule.states.size()), sums(rule.sums.size()) {
   auto generator = at::detail::createCPUGenerator(seed);
-  for (std::size_t i = 0; i < 2 + states; ++i)
+  const std::size_t of_matrix = rule.whole != nullptr ? 0 : rule.of_matrix.size();
+  for (std::size_t i = 0; i < 2 + states + sums + of_matrix; ++i)
     tensors.push_back(at::randn({count}, generator, at::kDouble).mul_(i < 2 ? 1.0 : 1e-2));
   for (std::size_t i = 2; i < tensors.size(); ++i) tensors[i].abs_();
 }
 
-UpdateOperands::UpdateOperands(const UpdateOperands& other) {
+UpdateOperands::UpdateOperands(const UpdateOperands& other)
+    : states(other.states), sums(other.sums) {
   for (const at::Tensor& tensor : other.tensors) tensors.push_back(tensor.clone());
 }
 
@@ -87,16 +102,21 @@ UpdateCall UpdateOperands::call(std::int64_t step, std::int64_t from, std::int64
     return to < 0 ? tensor : tensor.narrow(0, from, to - from);
   };
   UpdateCall call{part(tensors[0]), part(tensors[1])};
-  for (std::size_t i = 2; i < tensors.size(); ++i) call.state.tensors.push_back(part(tensors[i]));
+  for (std::size_t i = 2; i < tensors.size(); ++i) {
+    std::vector<at::Tensor>& list = i < 2 + states          ? call.state.tensors
+                                    : i < 2 + states + sums ? call.sums
+                                                            : call.state.of_matrix;
+    list.push_back(part(tensors[i]));
+  }
   call.lr = 1e-2;
   call.step = step;
   return call;
 }
 
-std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64_t elements,
+std::string crosses_elements(const ElementOp& op, const UpdateRule& rule, std::int64_t elements,
                              bool direction, const MatrixSize& size) {
   for (const UpdatePoint& point : points) {
-    const std::string text = crosses_at(op, states, elements, direction, point, size);
+    const std::string text = crosses_at(op, rule, elements, direction, point, size);
     if (!text.empty())
       return fmt::format("{} (in step {}, with lr = {} and gradients times {})", text, point.step,
                          point.lr, point.grad_scale);
@@ -137,8 +157,47 @@ std::string crosses_matrices(const UpdateRule& rule, std::int64_t matrices,
   return "";
 }
 
+std::string keeps_across(const UpdateRule& rule, std::int64_t matrices, const MatrixSize& size) {
+  const at::NoGradGuard no_grad;
+  const auto call_of = [&](std::int64_t first, std::int64_t count) {
+    UpdateCall call;
+    call.lr = points[0].lr;
+    call.step = points[0].step;
+    std::uint64_t seed = 1;
+    const auto some = [&](std::int64_t number, std::int64_t rows, std::int64_t columns) {
+      const at::Tensor all = drawn({number, rows, columns}, seed++).abs();
+      return number == 1 ? all : all.narrow(0, first, count).clone();
+    };
+    for (const UpdateSum& sum : rule.sums) {
+      const auto [number, m, n] = sum.shape(matrices, size.rows, size.columns);
+      call.sums.push_back(some(number, m, n));
+    }
+    for (const MatrixState& state : rule.of_matrix) {
+      const auto [m, n] = state.shape(size.rows, size.columns);
+      call.state.of_matrix.push_back(some(matrices, m, n));
+    }
+    return call;
+  };
+  const UpdateCall together = call_of(0, matrices);
+  rule.summing->keep(together);
+  for (std::int64_t m = 0; m < matrices; ++m) {
+    const UpdateCall alone = call_of(m, 1);
+    rule.summing->keep(alone);
+    for (std::size_t k = 0; k < rule.of_matrix.size(); ++k) {
+      double error = 0;
+      const std::string text = difference(together.state.of_matrix[k].narrow(0, m, 1),
+                                          alone.state.of_matrix[k], 0, rounding, error);
+      if (!text.empty())
+        return fmt::format(
+            "its state {} of matrix {} of {} is another one among the others than "
+            "alone: {}",
+            rule.of_matrix[k].name, m, matrices, text);
+    }
+  }
+  return "";
+}
+
 std::vector<std::string> update_faults(const UpdateRule& rule) {
-  const std::size_t states = rule.states.size();
   std::vector<std::string> faults;
   const auto look = [&](const UpdateOp& op, const auto& crosses) {
     std::string text;
@@ -157,17 +216,23 @@ std::vector<std::string> update_faults(const UpdateRule& rule) {
   for (const auto& [elements, matrices, matrix] :
        {Sizes{30, 3, {6, 5}}, Sizes{4099, 9, {68, 65}}}) {
     if (!faults.empty()) break;
-    const MatrixSize size = rule.whole != nullptr ? matrix : MatrixSize{};
+    const MatrixSize size = rule.of_matrices() ? matrix : MatrixSize{};
     if (rule.direction != nullptr) {
+      const UpdateRule directed{.states = rule.states};
       look(*rule.direction,
-           [&] { return crosses_elements(*rule.direction, states, elements, true, size); });
+           [&] { return crosses_elements(*rule.direction, directed, elements, true, size); });
     }
     if (rule.whole != nullptr)
       look(*rule.whole, [&] { return crosses_matrices(rule, matrices, matrix); });
     if (rule.apply != nullptr) {
-      const std::size_t kept = rule.whole != nullptr ? 0 : states;
-      look(*rule.apply, [&] { return crosses_elements(*rule.apply, kept, elements, false, size); });
+      look(*rule.apply, [&] { return crosses_elements(*rule.apply, rule, elements, false, size); });
     }
+    for (std::size_t k = 0; k < rule.sums.size(); ++k) {
+      const Terms terms(*rule.summing, k);
+      look(terms, [&] { return crosses_elements(terms, rule, elements, true, size); });
+    }
+    if (rule.summing != nullptr && !rule.of_matrix.empty())
+      look(*rule.summing, [&] { return keeps_across(rule, matrices, size); });
   }
   return faults;
 }

@@ -13,9 +13,10 @@ namespace mw::lemmas {
 // What an update works on: parameter, gradient and states, in float64, drawn at random. States may
 // be averages of squares, so they are positive. Copies are deep.
 struct UpdateOperands {
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> tensors;  // after the states, the sums, then the states of matrices
+  std::size_t states, sums;
 
-  UpdateOperands(std::int64_t count, std::size_t states, std::uint64_t seed);
+  UpdateOperands(std::int64_t count, const UpdateRule& rule, std::uint64_t seed);
   UpdateOperands(const UpdateOperands& other);
   UpdateOperands& operator=(const UpdateOperands&) = delete;
   // An UpdateCall on elements [from, to), or on all of them if `to` is below 0.
@@ -29,14 +30,17 @@ struct MatrixSize {
 
 // How an element op lets an element depend on others; empty: it does not. Permuted elements must
 // give the permuted result, and two halves the result of all at once, to 1e-12 of the largest
-// number, in each of several steps. `direction`: compares the gradient too, which the next op
-// reads.
-std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64_t elements,
+// number, in each of several steps. `rule`: says what states and sums the op gets. `direction`:
+// compares the gradient too, which the next op reads.
+std::string crosses_elements(const ElementOp& op, const UpdateRule& rule, std::int64_t elements,
                              bool direction, const MatrixSize& size);
 
 // How a rule's matrix op lets a matrix depend on others; empty: it does not. Each matrix alone must
 // give what it gives in a stack.
 std::string crosses_matrices(const UpdateRule& rule, std::int64_t matrices, const MatrixSize& size);
+
+// How UpdateTerms::keep lets a matrix depend on others; empty: it does not.
+std::string keeps_across(const UpdateRule& rule, std::int64_t matrices, const MatrixSize& size);
 
 // A rule's states of a stack of matrices (UpdateRule::of_matrix) before the first step, in float64.
 std::vector<at::Tensor> kept_of(const UpdateRule& rule, std::int64_t matrices,

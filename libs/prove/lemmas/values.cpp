@@ -203,6 +203,7 @@ at::Tensor WholeOp::draw_index(const Value& value) {
     const int order = graph_.find(places_of_tokens);
     return order < 0 ? starts : starts.gather(1, draw(order, 0));
   }
+  if (data && kind == DataValue::draws) return at::arange(shape[0] * shape[1], options).view(shape);
   if (data && kind == DataValue::places) return at::rand(shape, generator_).argsort();
   if (data && kind == DataValue::loss_divisors)  // 0 for a quarter of the labels
     return at::randint(0, 4, shape, generator_, options) * 3;

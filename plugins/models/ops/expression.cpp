@@ -36,6 +36,10 @@ const std::map<std::string, Code>& simple_functions() {
   return codes;
 }
 
+// Draws as they are written, in the order of their places.
+constexpr std::array<const char*, Expressions::draws + 1> draw_texts{
+    "uniform(1)", "uniform(2)", "uniform_of_sample(1)", "training()"};
+
 const char* name_of(Code code) {
   for (const auto& [name, one] : simple_functions()) {
     if (one == code) return name.c_str();
@@ -329,7 +333,25 @@ class Reader {
     at_ += used;
     return into_.number(value);
   }
+  // The rest of a draw, whose name has been read: its number in brackets.
+  std::optional<int> draw(const std::string& word) {
+    const std::size_t end = text_.find(')', at_);
+    std::string text =
+        word + "(" + text_.substr(at_, end == std::string::npos ? end : end - at_ + 1);
+    std::erase_if(text, [](char c) { return std::isspace(static_cast<unsigned char>(c)); });
+    const auto found = std::find(draw_texts.begin(), draw_texts.end(), text);
+    if (found == draw_texts.end() && text != "normal()") {
+      if (word == "normal" || word == "uniform" || word == "uniform_of_sample" ||
+          word == "training")
+        refuse("draws are normal(), " + join({draw_texts.begin(), draw_texts.end()}));
+      return std::nullopt;
+    }
+    at_ = end + 1;
+    if (found == draw_texts.end()) return into_.normal();
+    return into_.operand(Expressions::first_draw + static_cast<int>(found - draw_texts.begin()));
+  }
   int call(const std::string& word) {
+    if (const auto drawn = draw(word)) return *drawn;
     std::vector<int> arguments{sum()};
     while (eat(',')) arguments.push_back(sum());
     if (!eat(')')) refuse("a ')' is missing");
@@ -479,6 +501,16 @@ int Expressions::call(const std::string& function, const std::vector<int>& argum
   return apply(code, x, arity(code) == 2 ? arguments.at(1) : -1);
 }
 
+int Expressions::normal() {
+  const auto of = [&](Code code, int a, int b = -1) { return apply(code, a, b); };
+  const int size =
+      of(Code::sqrt, of(Code::multiply, number(-2),
+                        of(Code::log, of(Code::subtract, number(1), operand(first_draw)))));
+  return of(
+      Code::multiply, size,
+      of(Code::cos, of(Code::multiply, number(2 * std::numbers::pi), operand(first_draw + 1))));
+}
+
 int Expressions::derivative(int node, int place) {
   const std::pair key{node, place};
   if (const auto known = derivatives_.find(key); known != derivatives_.end()) return known->second;
@@ -570,6 +602,8 @@ int Expressions::copy(const Expressions& from, int node, const std::vector<int>&
     int& done = copies[static_cast<std::size_t>(at)];
     if (done >= 0) return done;
     const Node& n = from.nodes_[static_cast<std::size_t>(at)];
+    if (n.code == Code::operand && n.number >= first_draw)
+      return done = operand(static_cast<int>(n.number));
     if (n.code == Code::operand) return done = operands.at(static_cast<std::size_t>(n.number));
     if (n.code == Code::number) return done = number(n.number);
     const int a = one(n.a);
@@ -594,7 +628,8 @@ std::vector<int> Expressions::last_readers(const std::vector<int>& roots) const 
 }
 
 int Expressions::operands(int node) const {
-  return static_cast<int>(std::bit_width(nodes_[static_cast<std::size_t>(node)].mentioned));
+  constexpr std::uint32_t given = (1U << first_draw) - 1;
+  return static_cast<int>(std::bit_width(nodes_[static_cast<std::size_t>(node)].mentioned & given));
 }
 
 int Expressions::operations(const std::vector<int>& roots) const {
@@ -618,6 +653,8 @@ std::string Expressions::text(int node) const {
   const Node& n = nodes_[static_cast<std::size_t>(node)];
   static const std::map<Code, const char*> signs{
       {Code::add, "+"}, {Code::subtract, "-"}, {Code::multiply, "*"}, {Code::divide, "/"}};
+  if (n.code == Code::operand && n.number >= first_draw)
+    return draw_texts[static_cast<std::size_t>(n.number) - first_draw];
   if (n.code == Code::operand)
     return std::string(1, static_cast<char>('a' + static_cast<int>(n.number)));
   if (n.code == Code::number) return number_text(n.number);

@@ -62,6 +62,14 @@ class Expressions {
     double size = 1;              // nodes of its text, in which what is shared stands repeatedly
   };
 
+  // Places after those of operands: numbers drawn at random (Draws), uniform(1) and uniform(2) for
+  // each element and uniform_of_sample(1) for each sample, and training(), 1 or, where nothing is
+  // drawn, 0.
+  static constexpr int first_draw = 26, draws = 3, training = first_draw + draws;
+  bool draws_in(int node) const {
+    return nodes_[static_cast<std::size_t>(node)].mentioned >> first_draw != 0;
+  }
+
   // The longest text that parse() reads.
   static constexpr std::size_t longest = 4096;
   // Reads "a * silu(b) + 1": + - * / ^, numbers, the operands a to z, and functions(). Returns the
@@ -79,6 +87,9 @@ class Expressions {
   // Applies a function by its name. Some functions are made of several nodes.
   int call(const std::string& function, const std::vector<int>& arguments);
 
+  // A number of the normal distribution, of two draws (Box and Muller 1958).
+  int normal();
+
   int derivative(int node, int place);
   // The derivative times the operand at `given`: the node's gradient.
   int gradient(int node, int place, int given);
@@ -88,7 +99,7 @@ class Expressions {
     return (nodes_[static_cast<std::size_t>(node)].mentioned >> place & 1U) != 0;
   }
   bool is_number(int node, double value) const;
-  int operands(int node) const;  // one more than the last operand that it mentions
+  int operands(int node) const;  // one more than the last operand that it mentions, draws apart
   // nodes that compute, each counted once
   int operations(const std::vector<int>& roots) const;
   std::string text(int node) const;  // parse() reads it

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "draws.h"
 #include "expression.h"
 #include "fused.h"
 #include "kernel.h"
@@ -132,11 +133,13 @@ class Map final : public OpType {
     Expressions f;
     root_ = f.parse(text);
     count_ = f.operands(root_);
+    draws_ = f.draws_in(root_);
+    given_ = draws_ ? Expressions::training + 1 : count_;
     for (int i = 0; i < count_; ++i) {
       slopes_.push_back(f.derivative(root_, i));
-      gradients_.push_back(f.gradient(root_, i, count_));
+      gradients_.push_back(f.gradient(root_, i, given_));
     }
-    fused_ = std::make_unique<Fused>(std::move(f), count_ + 1);
+    fused_ = std::make_unique<Fused>(std::move(f), given_ + 1);
   }
 
   std::string kind() const override { return "map"; }
@@ -154,6 +157,10 @@ class Map final : public OpType {
                                        f().is_number(slopes_[static_cast<std::size_t>(i)], 1));
       if (whole) traits.forward_in_place = i;
     }
+    if (draws_) {
+      traits.backward_reads_input.push_back(true);
+      traits.gradient_passes.push_back(false);
+    }
     return traits;
   }
 
@@ -162,7 +169,7 @@ class Map final : public OpType {
     const Beside beside(op.output_dims[0], rows);
     std::vector<at::Tensor> inputs;
     std::vector<std::int64_t> sizes(op.output_dims[0].size() - rows, 1);
-    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    for (std::size_t i = 0; i < operands(); ++i) {
       inputs.push_back(beside.view(call.inputs[i], op.inputs[i].dims));
       for (std::size_t dim = 0; dim < sizes.size(); ++dim) {  // none where there are no rows
         const std::int64_t size = inputs[i].size(static_cast<std::int64_t>(dim));
@@ -170,15 +177,22 @@ class Map final : public OpType {
       }
     }
     const int reused = call.in_place ? traits(op).forward_in_place : -1;
-    at::Tensor output =
-        reused >= 0 ? call.inputs[static_cast<std::size_t>(reused)]
-                    : at::empty(sizes, call.inputs[0].options().dtype(narrowest(call.inputs)));
+    at::Tensor output = reused >= 0
+                            ? call.inputs[static_cast<std::size_t>(reused)]
+                            : at::empty(sizes, call.inputs[0].options().dtype(narrowest(inputs)));
     set_outputs(call, {output});
-    if (fused_->run({root_}, {{output}}, inputs)) return;
+    const std::optional<Draws> draws = draws_of(op, call, beside);
+    if (Fused::serves(output)) {
+      std::vector<at::Tensor> all = inputs;
+      add_draws(
+          {root_}, draws, [](const at::Tensor& whole) { return whole; }, wide(output), all);
+      if (fused_->run({root_}, {{output}}, all)) return;
+    }
     const MapChunks chunks(sizes, elements_of_chunk(output));
     rows_on_threads(chunks.count(), chunks.elements(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-        chunks.of(output, chunk).copy_(f().compute({root_}, parts(chunks, chunk, inputs))[0]);
+        chunks.of(output, chunk)
+            .copy_(f().compute({root_}, parts({root_}, draws, chunks, chunk, inputs))[0]);
       }
     });
   }
@@ -188,13 +202,15 @@ class Map final : public OpType {
     const std::size_t rows = op.output_dims[0].size() - static_cast<std::size_t>(given.dim());
     const Beside beside(op.output_dims[0], rows);
     std::vector<at::Tensor> operands;
-    for (std::size_t i = 0; i < call.inputs.size(); ++i)
+    for (std::size_t i = 0; i < this->operands(); ++i)
       operands.push_back(beside.view(call.inputs[i], op.inputs[i].dims));
+    const std::optional<Draws> draws = draws_of(op, call, beside);
+    operands.resize(static_cast<std::size_t>(given_));
     operands.push_back(given);
     std::vector<Gradient> wanted_gradients;
     std::vector<int> roots;
     bool sums = false;
-    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    for (std::size_t i = 0; i < this->operands(); ++i) {
       if (!wanted(call, i)) continue;
       Gradient one = gradient(op, call, beside, i);
       sums = sums || one.sum.defined();
@@ -202,11 +218,16 @@ class Map final : public OpType {
       roots.push_back(gradients_[i]);
     }
     if (roots.empty()) return;
-    if (fused_backward(roots, wanted_gradients, operands)) return;
+    if (Fused::serves(given)) {
+      std::vector<at::Tensor> all = operands;
+      add_draws(
+          roots, draws, [](const at::Tensor& whole) { return whole; }, wide(given), all);
+      if (fused_backward(roots, wanted_gradients, all)) return;
+    }
     const MapChunks chunks(given.sizes().vec(), elements_of_chunk(given));
     const auto work = [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-        const auto made = f().compute(roots, parts(chunks, chunk, operands));
+        const auto made = f().compute(roots, parts(roots, draws, chunks, chunk, operands));
         for (std::size_t i = 0; i < roots.size(); ++i)
           wanted_gradients[i].take(chunks, chunk, made[i]);
       }
@@ -235,11 +256,14 @@ class Map final : public OpType {
     // The larger of two needs. Without a fused kernel, all elements at once: what the nodes make,
     // and copies of operands of a half type. With one, gradients that are summed over dims.
     const int copies = element < wide_element(element) ? count_ + (backward ? 1 : 0) : 0;
+    if (draws_) cost.bytes += static_cast<double>(out) * Draws::bytes;
     int summed = 0;
     for (const Use& use : op.inputs)
       summed += backward && use.dims.size() != op.output_dims[0].size() ? 1 : 0;
     cost.accelerator_workspace =
         std::max(f().tensors(roots) + copies, summed) * out * wide_element(element);
+    if (draws_)  // the integers of a draw, and their numbers
+      *cost.accelerator_workspace += out * (3 * 8 + wide_element(element));
     return cost;
   }
 
@@ -270,7 +294,6 @@ class Map final : public OpType {
   bool fused_backward(const std::vector<int>& roots, const std::vector<Gradient>& gradients,
                       const std::vector<at::Tensor>& operands) const {
     const at::Tensor& given = operands.back();
-    if (!Fused::serves(given)) return false;
     std::vector<Target> to;
     for (const Gradient& one : gradients) {
       to.push_back(one.sum.defined() ? Target{at::empty(given.sizes(), one.sum.options())}
@@ -304,18 +327,54 @@ class Map final : public OpType {
     return one;
   }
 
-  static std::vector<at::Tensor> parts(const MapChunks& chunks, std::int64_t chunk,
-                                       const std::vector<at::Tensor>& operands) {
+  std::vector<at::Tensor> parts(const std::vector<int>& roots, const std::optional<Draws>& draws,
+                                const MapChunks& chunks, std::int64_t chunk,
+                                const std::vector<at::Tensor>& operands) const {
     std::vector<at::Tensor> some;
     for (const at::Tensor& operand : operands) {
       at::Tensor part = chunks.of(operand, chunk);
       some.push_back(part.defined() ? part.to(wide(part)) : part);
     }
+    add_draws(
+        roots, draws, [&](const at::Tensor& whole) { return chunks.of(whole, chunk); },
+        some[0].defined() ? some[0].scalar_type() : some.back().scalar_type(), some);
     return some;
   }
 
+  std::size_t operands() const { return static_cast<std::size_t>(count_); }
+
+  // What the op draws by; nothing, if it draws nothing in this call.
+  std::optional<Draws> draws_of(const Op& op, const OpCall& call, const Beside& beside) const {
+    if (!draws_ || !call.draws) return std::nullopt;
+    return Draws(op, call.dims, beside.view(call.inputs[operands()], op.inputs[operands()].dims),
+                 op.output_dims[0]);
+  }
+
+  // Sets the operands that are drawn, of a part of the elements.
+  template <class Part>
+  void add_draws(const std::vector<int>& roots, const std::optional<Draws>& draws, const Part& part,
+                 at::ScalarType real, std::vector<at::Tensor>& all) const {
+    if (!draws_) return;
+    all.resize(std::max(all.size(), static_cast<std::size_t>(Expressions::training) + 1));
+    const auto any = std::find_if(all.begin(), all.end(),
+                                  [](const at::Tensor& tensor) { return tensor.defined(); });
+    const auto number = [&](double value) {
+      return at::full({1}, value, any->options().dtype(real));
+    };
+    for (int draw = 0; draw <= Expressions::draws; ++draw) {
+      const int place = Expressions::first_draw + draw;
+      if (std::none_of(roots.begin(), roots.end(),
+                       [&](int root) { return f().mentions(root, place); }))
+        continue;
+      all[static_cast<std::size_t>(place)] = place == Expressions::training ? number(draws ? 1 : 0)
+                                             : draws ? draws->uniform(draw, part, real)
+                                                     : number(0.5);
+    }
+  }
+
   std::unique_ptr<const Fused> fused_;  // has the expressions
-  int root_ = 0, count_ = 0;
+  int root_ = 0, count_ = 0, given_ = 0;
+  bool draws_ = false;
   std::vector<int> slopes_, gradients_;  // for each operand
 };
 

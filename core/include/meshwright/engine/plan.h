@@ -248,6 +248,6 @@ void check_plan(const Plan& plan, Problems& problems);
 // with the gathers and sends that these need, and update nothing. The programs keep the same
 // parameters in the same tensors (Executor::also). `schedule` stays that of training; the forwards
 // run in its order.
-std::shared_ptr<const Plan> forward_only(const Plan& plan);
+std::shared_ptr<const Plan> forward_only(const Plan& plan, bool average = false);
 
 }  // namespace mw

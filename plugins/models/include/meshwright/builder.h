@@ -56,6 +56,9 @@ struct ExpertOptions {
   // load of each step.
   enum class Balance : std::uint8_t { none, aux, bias } balance = Balance::aux;
   double aux_weight = 0.01, bias_rate = 0.001, z_weight = 0;
+  // What is drawn at random in training: x is multiplied for the router by a number in
+  // [1 - jitter, 1 + jitter), and `noise` is the standard deviation of what is added to logits.
+  double jitter = 0, noise = 0;
   // Whether logits have a bias that is trained like any other.
   bool logit_bias = false;
   // Whether experts choose tokens, rather than tokens choosing experts. Each expert takes those
@@ -241,6 +244,7 @@ class Builder {
   Graph graph;
 
  private:
+  Use numbers_of(const std::string& name, const Dims& out);
   std::pair<int, int> choose_experts(const std::string& name, int logits, int bias,
                                      const RouterOptions& options);
   int admit(const std::string& name, int picks, int weights, std::int64_t capacity);

@@ -1,0 +1,78 @@
+// Numbers drawn at random by index: each is a function of the run's seed, the sample, the place in
+// it, the op's name and the element, so any mix, a recomputation and a resumed run draw the same.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "expression.h"
+#include "kernel.h"
+#include "meshwright/engine/hash.h"
+#include "meshwright/inputs.h"
+
+namespace mw::kernel {
+
+class Draws {
+ public:
+  // What the integer kernels of a draw read and write for an element, each 8 bytes, twice mixed.
+  static constexpr double bytes = 2 * 10 * 16;
+
+  // `numbers`: draw_number() of the tokens (batch, seq), viewed with the dims `to`, those of what
+  // the op makes.
+  Draws(const Op& op, const LocalDims& dims, at::Tensor numbers, const Dims& to)
+      : numbers_(std::move(numbers)), sequence_(dims.at("seq").global) {
+    Fnv1a<std::uint64_t> hash;
+    hash.add(op.name.data(), op.name.size());
+    key_ = static_cast<std::int64_t>(hash.value());
+    const auto count = static_cast<std::int64_t>(to.size());
+    places_ = at::zeros(std::vector<std::int64_t>(to.size(), 1), numbers_.options());
+    std::int64_t stride = 1;
+    for (std::int64_t d = count; d-- > 0;) {
+      const Dim dim = to[static_cast<std::size_t>(d)];
+      if (dim == Dim("batch") || dim == Dim("seq")) continue;
+      std::vector<std::int64_t> shape(to.size(), 1);
+      shape[static_cast<std::size_t>(d)] = -1;
+      places_ = places_ + places_of(dims.at(dim), numbers_).mul_(stride).view(shape);
+      stride *= dims.at(dim).global;
+    }
+  }
+
+  // A draw for the elements of part(TENSOR), a function that takes their part of a tensor with the
+  // dims of the output. In [0, 1), a multiple of 2^-24: the same number in every precision.
+  template <class Part>
+  at::Tensor uniform(int draw, const Part& part, at::ScalarType real) const {
+    const std::int64_t key = key_ + (draw + 1) * golden;
+    at::Tensor numbers = part(numbers_);
+    if (draw == of_sample) {
+      const at::Tensor seed = numbers.bitwise_right_shift(63 - seed_bits);
+      const at::Tensor sample =
+          numbers.bitwise_and((std::int64_t{1} << (63 - seed_bits)) - 1).floor_divide(sequence_);
+      numbers = seed.bitwise_left_shift(63 - seed_bits).add_(sample);
+    }
+    at::Tensor bits = mixed(numbers.bitwise_xor(key));
+    if (draw != of_sample) bits = mixed(bits + part(places_) * golden);
+    constexpr int used = 24;
+    return logical_shift(bits, 64 - used).to(real).mul_(1.0 / (1 << used));
+  }
+
+ private:
+  static constexpr int of_sample = 2;  // among Expressions' draws
+  static constexpr auto golden = static_cast<std::int64_t>(0x9E3779B97F4A7C15);
+
+  static at::Tensor logical_shift(const at::Tensor& bits, int by) {
+    return bits.bitwise_right_shift(by).bitwise_and_((std::int64_t{1} << (64 - by)) - 1);
+  }
+  // The finalizer of SplitMix64 (Steele, Lea and Flood 2014), whose few operations of 64 bits are
+  // the same kernels on every device.
+  static at::Tensor mixed(at::Tensor bits) {
+    bits = bits.bitwise_xor(logical_shift(bits, 30))
+               .mul_(static_cast<std::int64_t>(0xBF58476D1CE4E5B9));
+    bits = bits.bitwise_xor_(logical_shift(bits, 27))
+               .mul_(static_cast<std::int64_t>(0x94D049BB133111EB));
+    return bits.bitwise_xor_(logical_shift(bits, 31));
+  }
+
+  at::Tensor numbers_, places_;
+  std::int64_t sequence_, key_ = 0;
+};
+
+}  // namespace mw::kernel
