@@ -11,6 +11,7 @@
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
+#include "meshwright/optimizer.h"
 #include "meshwright/options.h"
 #include "record/run_path.h"
 #include "script/identity.h"
@@ -235,6 +236,26 @@ class Chooser {
       refuse(differs,
              "a folder of its own, path = \"checkpoints/{name}-{seed}\"; or, where the "
              "change is meant, resume = { changed = true }");
+    const std::string state = state_lacking(checkpoint);
+    if (!state.empty())
+      refuse({fmt::format("the optimizer keeps a state {}, which it lacks", quote(state))},
+             "no run can go on from it; begin anew, or keep the optimizer's states");
+  }
+
+  // A state of a parameter that the run's optimizer keeps and the checkpoint lacks; empty: none.
+  std::string state_lacking(const Checkpoint& checkpoint) const {
+    for (const Program& program : experiment_.plan->programs) {
+      for (const Bucket& bucket : program.buckets) {
+        if (!bucket.rule) continue;
+        std::vector<std::string> states = bucket.rule->states;
+        for (const MatrixState& state : bucket.rule->of_matrix) states.push_back(state.name);
+        for (const std::string& state : states) {
+          for (const int p : bucket.parameters)
+            if (!checkpoint.has(state_tensor(state, program.name_of_parameter(p)))) return state;
+        }
+      }
+    }
+    return "";
   }
 
   // Throws if the checkpoint was written after more steps than the run has.

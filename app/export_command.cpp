@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "app/command.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
@@ -58,10 +60,15 @@ void check_state(const Checkpoint& checkpoint, const std::vector<WeightSpec>& sp
                             state, spec.name, fmt::join(shape, ", "), fmt::join(spec.shape, ", ")),
                 "name a state that keeps a number for each element");
   }
+  std::set<std::string> known;  // "optimizer/STATE/NAME"
+  for (const auto& [name, tensor] : checkpoint.index().tensors) {
+    const std::size_t begin = name.find('/') + 1, end = name.find('/', begin);
+    if (name.starts_with("optimizer/")) known.insert(name.substr(begin, end - begin));
+  }
   throw Error(Stage::options, "export.state", "",
               fmt::format("--state {}: the checkpoint {} has no such state", state,
                           checkpoint.folder().string()),
-              "the optimizer says its states: average of mw.ema, or those of mw.update");
+              known.empty() ? "it has none" : "it has " + join({known.begin(), known.end()}));
 }
 
 // Writes the weights of a checkpoint, or of the newest in a folder, as a folder that transformers

@@ -28,7 +28,8 @@ struct Observers {
     if (setup.held_out_data) {
       const Evaluation& when = checks.evaluation;
       const bool endless = setup.held_out_data->tokens() == 0;
-      before.push_back(&held_out.emplace(when.every, when.batches, setup.steps, endless));
+      before.push_back(&held_out.emplace(when.every, when.batches, setup.steps, endless,
+                                         setup.held_out_data->sets()));
     }
     for (const auto& observer : checks.observers) own.push_back(observer.get());
     if (checks.stops_on_nan) after.push_back(&not_finite);

@@ -494,7 +494,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.as
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field dims any all dims of the result, in order
+---@field dims? any all dims of the result, in order
 ---@field [1]? any the same as dims
 
 ---@class meshwright.op.attend
@@ -528,7 +528,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.concat
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field into string a dim as large as the two together
+---@field into? string a dim as large as the two together
 ---@field [1]? string the same as into
 ---@field of? any[] the dims of a and of b that lie along it; left out: their last ones
 
@@ -561,13 +561,13 @@ function mw.search(experiment) end
 ---@class meshwright.op.drop_path
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field p number the share (0 .. 0.9999)
+---@field p? number the share (0 .. 0.9999)
 ---@field [1]? number the same as p
 
 ---@class meshwright.op.dropout
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field p number the share (0 .. 0.9999)
+---@field p? number the share (0 .. 0.9999)
 ---@field [1]? number the same as p
 
 ---@class meshwright.op.exp
@@ -577,7 +577,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.expert_linear
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field to string the dim that it makes of x's last
+---@field to? string the dim that it makes of x's last
 ---@field [1]? string the same as to
 ---@field bias? boolean with a bias of each expert, of zeros at first (default false)
 ---@field weighed? boolean a second value, the weights of the rows, multiplies their biases (default false)
@@ -590,7 +590,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.experts
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field top_k integer experts that a token chooses (1 .. 65536)
+---@field top_k? integer experts that a token chooses (1 .. 65536)
 ---@field [1]? integer the same as top_k
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
 ---@field chosen_by? "tokens"|"experts" tokens choose experts; or each expert chooses the tokens of a sequence with the highest affinities to it, capacity times an even share of them, so that a token has top_k experts on average (default "tokens")
@@ -599,7 +599,7 @@ function mw.search(experiment) end
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
 ---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
----@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (0 .. 1e+30)
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
@@ -642,7 +642,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.linear
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field to any the dims that it makes: a name, or a list of names
+---@field to? any the dims that it makes: a name, or a list of names
 ---@field [1]? any the same as to
 ---@field from? any the dims that it contracts, x's last; left out: all but batch and seq
 ---@field bias? boolean with biases, of zeros at first (default false)
@@ -663,19 +663,19 @@ function mw.search(experiment) end
 ---@class meshwright.op.map
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field f string an expression of a, b, …: "a * silu(b) + 1"
+---@field f? string an expression of a, b, …: "a * silu(b) + 1"
 ---@field [1]? string the same as f
 
 ---@class meshwright.op.max
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field over any the dims: a name, or a list of names
+---@field over? any the dims: a name, or a list of names
 ---@field [1]? any the same as over
 
 ---@class meshwright.op.mean
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field over any the dims: a name, or a list of names
+---@field over? any the dims: a name, or a list of names
 ---@field [1]? any the same as over
 
 ---@class meshwright.op.mlp
@@ -690,13 +690,13 @@ function mw.search(experiment) end
 ---@class meshwright.op.noise
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field std number standard deviation (>= 0)
+---@field std? number standard deviation (0 .. 1e+30)
 ---@field [1]? number the same as std
 
 ---@class meshwright.op.pool
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field to string the dim of the groups
+---@field to? string the dim of the groups
 ---@field [1]? string the same as to
 ---@field of? string the dim whose neighbours are pooled (default "seq")
 ---@field by? "mean"|"max" what a group gives (default "mean")
@@ -704,7 +704,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.positions_of
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field dim string a dim of the model
+---@field dim? string a dim of the model
 ---@field [1]? string the same as dim
 
 ---@class meshwright.op.relu
@@ -714,7 +714,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.reshape
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field to any the dims that x's last dims become: a name, or a list of names
+---@field to? any the dims that x's last dims become: a name, or a list of names
 ---@field [1]? any the same as to
 ---@field from? any which these are; left out: the last one
 
@@ -738,7 +738,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.route
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field top_k integer experts that a token chooses (1 .. 65536)
+---@field top_k? integer experts that a token chooses (1 .. 65536)
 ---@field [1]? integer the same as top_k
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
 ---@field chosen_by? "tokens"|"experts" tokens choose experts; or each expert chooses the tokens of a sequence with the highest affinities to it, capacity times an even share of them, so that a token has top_k experts on average (default "tokens")
@@ -747,7 +747,7 @@ function mw.search(experiment) end
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
 ---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
----@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (0 .. 1e+30)
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
@@ -770,7 +770,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.scatter
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field to string the dim whose places the indices name
+---@field to? string the dim whose places the indices name
 ---@field [1]? string the same as to
 
 ---@class meshwright.op.shift
@@ -790,13 +790,13 @@ function mw.search(experiment) end
 ---@class meshwright.op.softcap
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field cap number the largest absolute value (1e-09 .. 1000000000)
+---@field cap? number the largest absolute value (1e-09 .. 1000000000)
 ---@field [1]? number the same as cap
 
 ---@class meshwright.op.softmax
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field over string the dim whose elements sum to 1
+---@field over? string the dim whose elements sum to 1
 ---@field [1]? string the same as over
 
 ---@class meshwright.op.softplus
@@ -806,7 +806,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.split
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field into any[] two dims, as large together as that dim of x
+---@field into? any[] two dims, as large together as that dim of x
 ---@field [1]? any[] the same as into
 ---@field of? string a dim of x; left out: the last one
 
@@ -821,7 +821,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.sum
 ---@field name? string of the op and its parameters
 ---@field frozen? boolean whether nothing trains its weights
----@field over any the dims: a name, or a list of names
+---@field over? any the dims: a name, or a list of names
 ---@field [1]? any the same as over
 
 ---@class meshwright.op.swiglu
@@ -849,58 +849,58 @@ function mw.search(experiment) end
 ---@operator div(meshwright.Value|number): meshwright.Value
 ---@operator pow(number): meshwright.Value
 ---@operator unm: meshwright.Value
----@field add fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add|string): meshwright.Value, meshwright.Value? a, b -> their sum; also written a + b
----@field add_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add_positions|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden), weight (positions, hidden) -> x plus a row of each position
----@field as fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.as|string): meshwright.Value, meshwright.Value? x -> its elements under other dims: another order, one of another name
----@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): attention
----@field attention fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attention|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal attention, and the projection back
----@field combine fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.combine|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, hidden), places -> (batch, seq, hidden): the sum of each token's rows
----@field concat fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.concat|string): meshwright.Value, meshwright.Value? a (…, first), b (…, second) -> (…, into): one after the other
----@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values
----@field conv fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.conv|string): meshwright.Value, meshwright.Value? x (batch, seq, channels…) -> the same: a causal convolution of each channel along seq
----@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq), or other dims in place of seq -> (): the loss of a label, summed and divided by the labels of a step
----@field distance fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.distance|string): meshwright.Value, meshwright.Value? positions (seq), or those of another dim -> (seq, keys): how far a key lies before a query, for a bias of attention
----@field drop_path fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.drop_path|string): meshwright.Value, meshwright.Value? x (batch, seq, …) -> the same: in training, a share of samples is zero
----@field dropout fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.dropout|string): meshwright.Value, meshwright.Value? x (batch, seq, …) -> the same: in training, a share of elements is zero
----@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
----@field expert_linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.expert_linear|string): meshwright.Value, meshwright.Value? rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a weight of each expert (experts, to, from)
----@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
----@field gather fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gather|string): meshwright.Value, meshwright.Value? x (batch, from, …), indices (batch, to…) -> (batch, to…, …): the rows they name
----@field gelu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the tanh form
----@field gelu_erf fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu_erf|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the exact form
----@field latent_keys fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.latent_keys|string): meshwright.Value, meshwright.Value? kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> keys (…, plain + turned), of which all heads share the second part, and values
----@field layer_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.layer_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: normalised, weighed, shifted
----@field learned_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.learned_positions|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same, plus a learned row of each position
----@field linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.linear|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…), with a weight (to…, from…)
----@field log fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.log|string): meshwright.Value, meshwright.Value? x -> the same dims: its natural logarithm
----@field lookup fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.lookup|string): meshwright.Value, meshwright.Value? indices (…), weight (rows, width) -> (…, width): the rows they name
----@field map fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.map|string): meshwright.Value, meshwright.Value? a, b, … -> an expression of each element; dims broadcast by their names
----@field max fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.max|string): meshwright.Value, meshwright.Value? x -> x without some dims: the largest over them
----@field mean fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mean|string): meshwright.Value, meshwright.Value? x -> x without some dims: the mean over them
----@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
----@field noise fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.noise|string): meshwright.Value, meshwright.Value? x (batch, seq, …) -> in training, with normal noise added
----@field pool fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.pool|string): meshwright.Value, meshwright.Value? x (…, of, …) -> (…, to, …): the mean or the largest of each group of neighbours
----@field positions_of fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.positions_of|string): meshwright.Value, meshwright.Value? -> (dim): the numbers of a dim's elements, from 0, for lookup and distance
----@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
----@field reshape fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.reshape|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…): its elements in the same order, as dims of other sizes
----@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
----@field rope fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rope|string): meshwright.Value, meshwright.Value? x (batch, seq, heads, head_dim) -> the same, turned by its position
----@field route fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.route|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> rows (experts, batch, seq, hidden), places, weights: each token's rows by the experts that it chooses; of the dim experts
----@field rsqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rsqrt|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 over its square root
----@field scan fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.scan|string): meshwright.Value, meshwright.Value? q, k (batch, seq, groups, state), v (batch, seq, heads, width), decay (batch, seq, heads), the logarithm -> (batch, seq, heads, width): a linear recurrence, h = exp(decay) h + k v^T, y = q h
----@field scatter fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.scatter|string): meshwright.Value, meshwright.Value? rows (batch, from…, …), indices (batch, from…) -> (batch, to, …): each row at the place that its index names
----@field shift fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.shift|string): meshwright.Value, meshwright.Value? labels (batch, seq) -> those of tokens further on; a loss leaves out the last tokens, which have none
----@field sigmoid fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sigmoid|string): meshwright.Value, meshwright.Value? x -> the same dims: 1 / (1 + exp(-x))
----@field silu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.silu|string): meshwright.Value, meshwright.Value? x -> the same dims: x * sigmoid(x)
----@field softcap fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softcap|string): meshwright.Value, meshwright.Value? x -> the same dims: cap * tanh(x / cap)
----@field softmax fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softmax|string): meshwright.Value, meshwright.Value? x -> the same dims: exp(x) over its sum along a dim
----@field softplus fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softplus|string): meshwright.Value, meshwright.Value? x -> the same dims: log(1 + exp(x))
----@field split fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.split|string): meshwright.Value, meshwright.Value? x (…, width) -> (…, first), (…, second): its two parts
----@field sqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sqrt|string): meshwright.Value, meshwright.Value? x -> the same dims: its square root
----@field square fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.square|string): meshwright.Value, meshwright.Value? x -> the same dims: x * x
----@field sum fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sum|string): meshwright.Value, meshwright.Value? x -> x without some dims: the sum over them
----@field swiglu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.swiglu|string): meshwright.Value, meshwright.Value? gate, up, of the same dims -> the same: silu(gate) * up
----@field tanh fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.tanh|string): meshwright.Value, meshwright.Value? x -> the same dims: its hyperbolic tangent
+---@field add fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add|string|number): meshwright.Value, meshwright.Value? a, b -> their sum; also written a + b
+---@field add_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add_positions|string|number): meshwright.Value, meshwright.Value? x (batch, seq, hidden), weight (positions, hidden) -> x plus a row of each position
+---@field as fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.as|string|number): meshwright.Value, meshwright.Value? x -> its elements under other dims: another order, one of another name
+---@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string|number): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): attention
+---@field attention fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attention|string|number): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal attention, and the projection back
+---@field combine fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.combine|string|number): meshwright.Value, meshwright.Value? rows (experts, batch, seq, hidden), places -> (batch, seq, hidden): the sum of each token's rows
+---@field concat fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.concat|string|number): meshwright.Value, meshwright.Value? a (…, first), b (…, second) -> (…, into): one after the other
+---@field contract fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.contract|string|number): meshwright.Value, meshwright.Value? x (…, from…), weight (to…, from…) -> (…, to…): the product of two values
+---@field conv fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.conv|string|number): meshwright.Value, meshwright.Value? x (batch, seq, channels…) -> the same: a causal convolution of each channel along seq
+---@field cross_entropy fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.cross_entropy|string|number): meshwright.Value, meshwright.Value? logits (batch, seq, vocab), labels (batch, seq), or other dims in place of seq -> (): the loss of a label, summed and divided by the labels of a step
+---@field distance fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.distance|string|number): meshwright.Value, meshwright.Value? positions (seq), or those of another dim -> (seq, keys): how far a key lies before a query, for a bias of attention
+---@field drop_path fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.drop_path|string|number): meshwright.Value, meshwright.Value? x (batch, seq, …) -> the same: in training, a share of samples is zero
+---@field dropout fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.dropout|string|number): meshwright.Value, meshwright.Value? x (batch, seq, …) -> the same: in training, a share of elements is zero
+---@field exp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.exp|string|number): meshwright.Value, meshwright.Value? x -> the same dims: e to the power of x
+---@field expert_linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.expert_linear|string|number): meshwright.Value, meshwright.Value? rows (experts, batch, seq, from) -> (experts, batch, seq, to), with a weight of each expert (experts, to, from)
+---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string|number): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
+---@field gather fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gather|string|number): meshwright.Value, meshwright.Value? x (batch, from, …), indices (batch, to…) -> (batch, to…, …): the rows they name
+---@field gelu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu|string|number): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the tanh form
+---@field gelu_erf fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu_erf|string|number): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the exact form
+---@field latent_keys fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.latent_keys|string|number): meshwright.Value, meshwright.Value? kv (batch, seq, heads, plain + value), turned (batch, seq, turned) -> keys (…, plain + turned), of which all heads share the second part, and values
+---@field layer_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.layer_norm|string|number): meshwright.Value, meshwright.Value? x (…, width) -> the same: normalised, weighed, shifted
+---@field learned_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.learned_positions|string|number): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same, plus a learned row of each position
+---@field linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.linear|string|number): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…), with a weight (to…, from…)
+---@field log fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.log|string|number): meshwright.Value, meshwright.Value? x -> the same dims: its natural logarithm
+---@field lookup fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.lookup|string|number): meshwright.Value, meshwright.Value? indices (…), weight (rows, width) -> (…, width): the rows they name
+---@field map fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.map|string|number): meshwright.Value, meshwright.Value? a, b, … -> an expression of each element; dims broadcast by their names
+---@field max fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.max|string|number): meshwright.Value, meshwright.Value? x -> x without some dims: the largest over them
+---@field mean fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mean|string|number): meshwright.Value, meshwright.Value? x -> x without some dims: the mean over them
+---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string|number): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
+---@field noise fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.noise|string|number): meshwright.Value, meshwright.Value? x (batch, seq, …) -> in training, with normal noise added
+---@field pool fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.pool|string|number): meshwright.Value, meshwright.Value? x (…, of, …) -> (…, to, …): the mean or the largest of each group of neighbours
+---@field positions_of fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.positions_of|string|number): meshwright.Value, meshwright.Value? -> (dim): the numbers of a dim's elements, from 0, for lookup and distance
+---@field relu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.relu|string|number): meshwright.Value, meshwright.Value? x -> the same dims: the larger of x and 0
+---@field reshape fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.reshape|string|number): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…): its elements in the same order, as dims of other sizes
+---@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string|number): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
+---@field rope fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rope|string|number): meshwright.Value, meshwright.Value? x (batch, seq, heads, head_dim) -> the same, turned by its position
+---@field route fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.route|string|number): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> rows (experts, batch, seq, hidden), places, weights: each token's rows by the experts that it chooses; of the dim experts
+---@field rsqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rsqrt|string|number): meshwright.Value, meshwright.Value? x -> the same dims: 1 over its square root
+---@field scan fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.scan|string|number): meshwright.Value, meshwright.Value? q, k (batch, seq, groups, state), v (batch, seq, heads, width), decay (batch, seq, heads), the logarithm -> (batch, seq, heads, width): a linear recurrence, h = exp(decay) h + k v^T, y = q h
+---@field scatter fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.scatter|string|number): meshwright.Value, meshwright.Value? rows (batch, from…, …), indices (batch, from…) -> (batch, to, …): each row at the place that its index names
+---@field shift fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.shift|string|number): meshwright.Value, meshwright.Value? labels (batch, seq) -> those of tokens further on; a loss leaves out the last tokens, which have none
+---@field sigmoid fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sigmoid|string|number): meshwright.Value, meshwright.Value? x -> the same dims: 1 / (1 + exp(-x))
+---@field silu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.silu|string|number): meshwright.Value, meshwright.Value? x -> the same dims: x * sigmoid(x)
+---@field softcap fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softcap|string|number): meshwright.Value, meshwright.Value? x -> the same dims: cap * tanh(x / cap)
+---@field softmax fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softmax|string|number): meshwright.Value, meshwright.Value? x -> the same dims: exp(x) over its sum along a dim
+---@field softplus fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.softplus|string|number): meshwright.Value, meshwright.Value? x -> the same dims: log(1 + exp(x))
+---@field split fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.split|string|number): meshwright.Value, meshwright.Value? x (…, width) -> (…, first), (…, second): its two parts
+---@field sqrt fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sqrt|string|number): meshwright.Value, meshwright.Value? x -> the same dims: its square root
+---@field square fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.square|string|number): meshwright.Value, meshwright.Value? x -> the same dims: x * x
+---@field sum fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.sum|string|number): meshwright.Value, meshwright.Value? x -> x without some dims: the sum over them
+---@field swiglu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.swiglu|string|number): meshwright.Value, meshwright.Value? gate, up, of the same dims -> the same: silu(gate) * up
+---@field tanh fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.tanh|string|number): meshwright.Value, meshwright.Value? x -> the same dims: its hyperbolic tangent
 
 ---@class meshwright.gemma2
 ---@field layers? integer transformer layers (default 26) (1 .. 4096)
@@ -982,7 +982,7 @@ function mw.gpt(options) end
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
 ---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
----@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (0 .. 1e+30)
 
 ---gpt-oss: experts, sinks of attention, windows, biases
 ---@param options? meshwright.gpt_oss
@@ -1075,7 +1075,7 @@ function mw.model(options) end
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
 ---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
----@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (0 .. 1e+30)
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 ---@field scale? number factor of the experts' weights (default 1)
@@ -1157,7 +1157,7 @@ function mw.qwen3(options) end
 ---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
 ---@field jitter? number the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch Transformer) (0 .. 0.5)
----@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (>= 0)
+---@field noise? number standard deviation of what is added to router logits in training, drawn from a normal distribution (0 .. 1e+30)
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
 
 ---Qwen3-Next: gated delta rule, gated attention, experts
@@ -1165,8 +1165,17 @@ function mw.qwen3(options) end
 ---@return meshwright.Model
 function mw.qwen3_next(options) end
 
+---@class meshwright.mixture
+---@field sources? any what is mixed: { weight = 0.7, data = mw.shards { … } }, one after the other; weights are shares of all
+---@field [1]? any the same as sources
+
+---Several sources of tokens, mixed by weights.
+---@param options? meshwright.mixture|any
+---@return meshwright.Data
+function mw.mixture(options) end
+
 ---@class meshwright.pack
----@field data any the source whose samples are packed: mw.shards { … }, mw.synthetic { … }
+---@field data? any the source whose samples are packed: mw.shards { … }, mw.synthetic { … }
 ---@field [1]? any the same as data
 ---@field lengths? any the lengths of documents: "own", those of the source's documents; or drawn from mw.lognormal { median, sigma }, mw.uniform { least, most }, a number of tokens, or a .csv of length,count. A document ends where its sample does (default "own")
 ---@field into? any how documents lie in rows: "sequential", as in the source; "greedy", the longest first, each in the first row that has room; "balanced", each in the row with the least work of attention that has room; a plugin's policy; or a function(lengths, rows, work) that returns for each row the list of its documents. What is too long for its row goes on in others, as a document of its own (default "sequential")
@@ -1179,8 +1188,16 @@ function mw.qwen3_next(options) end
 ---@return meshwright.Data
 function mw.pack(options) end
 
+---@class meshwright.sets
+---@field sets any sources by name: { web = mw.text { … }, code = mw.text { … } }
+
+---Several sources of tokens by name, which take turns.
+---@param options? meshwright.sets
+---@return meshwright.Data
+function mw.sets(options) end
+
 ---@class meshwright.shards
----@field path any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers
+---@field path? any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers
 ---@field [1]? any the same as path
 ---@field dtype? "auto"|"u8"|"i8"|"u16"|"i16"|"u32"|"i32"|"u64"|"i64" of a token in files without a header; auto, for names that end in .bin: 16, 32 or 64 bits, as the bytes and the model's vocab leave no doubt of (default "auto")
 ---@field certain? boolean the type that dtype names is right, although the bytes look like ids that are wider
@@ -1208,7 +1225,7 @@ function mw.shards(options) end
 function mw.synthetic(options) end
 
 ---@class meshwright.tensors
----@field path string a safetensors file, whose tensors have a row for each sample: tokens (rows, sequence) and labels, or tokens (rows, sequence + 1), whose labels are the next tokens; and the inputs that a model declares, under their names. Labels of -1 and of -100 count nothing
+---@field path? string a safetensors file, whose tensors have a row for each sample: tokens (rows, sequence) and labels, or tokens (rows, sequence + 1), whose labels are the next tokens; and the inputs that a model declares, under their names. Labels of -1 and of -100 count nothing
 ---@field [1]? string the same as path
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: rows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
@@ -1219,7 +1236,7 @@ function mw.synthetic(options) end
 function mw.tensors(options) end
 
 ---@class meshwright.text
----@field path any a UTF-8 file, a folder of them (read in order of name), the name of a text that comes with the program ("gcide"), or a list
+---@field path? any a UTF-8 file, a folder of them (read in order of name), the name of a text that comes with the program ("gcide"), or a list
 ---@field [1]? any the same as path
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
@@ -1243,7 +1260,7 @@ function mw.text(options) end
 function mw.adamw(options) end
 
 ---@class meshwright.ema
----@field optimizer any what updates the parameters: mw.adamw { … }, mw.groups { … }
+---@field optimizer? any what updates the parameters: mw.adamw { … }, mw.groups { … }
 ---@field [1]? any the same as optimizer
 ---@field decay? number what is left of the average after a step (default 0.999) (0 .. 0.9999999)
 ---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
@@ -1254,7 +1271,7 @@ function mw.adamw(options) end
 function mw.ema(options) end
 
 ---@class meshwright.groups
----@field groups any optimizers, each with the parameters that it updates: { where = …, mw.adamw { … } }; where is a function of a parameter's name, dims, shape, layer and matrix, or a part of its name, or a list of such parts. The last one may have all that are left, without where. The first one's lr is that of schedules
+---@field groups? any optimizers, each with the parameters that it updates: { where = …, mw.adamw { … } }; where is a function of a parameter's name, dims, shape, layer and matrix, or a part of its name, or a list of such parts. The last one may have all that are left, without where. The first one's lr is that of schedules
 ---@field [1]? any the same as groups
 ---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
 
@@ -1362,7 +1379,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.chaos
 
 ---@class meshwright.plugin.coshard
----@field dim string the dim that is computed in slices: "ffn", "heads", "seq", "vocab"
+---@field dim? string the dim that is computed in slices: "ffn", "heads", "seq", "vocab"
 ---@field [1]? string the same as dim
 ---@field slices integer how many; each rank's part of the dim must divide by it (1 .. 65536)
 ---@field ops? any[] only ops of these kinds, or with such a part between the dots of their name
@@ -1379,7 +1396,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.cuda
 
 ---@class meshwright.plugin.dp
----@field ways integer ranks that the batch is split over (1 .. 1048576)
+---@field ways? integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field bucket? integer|string gradients of one all-reduce (default "25MiB") (1 B .. 1 EiB)
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
@@ -1397,7 +1414,7 @@ function mw.cosine(options) end
 ---@field powersgd fun(options?: meshwright.plugin.dp.powersgd|integer): meshwright.Hook two factors of few columns stand for each gradient matrix (Vogels et al. 2019)
 
 ---@class meshwright.plugin.ep
----@field ways integer ranks that the experts are split over; ep borrows them from the data axes first, then from the sequence's, then from the model's (1 .. 1048576)
+---@field ways? integer ranks that the experts are split over; ep borrows them from the data axes first, then from the sequence's, then from the model's (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field dispatch? "alltoall"|"allgather" alltoall sends each token to the ranks of its experts; allgather sends all tokens to all ranks, and reduce-scatters the results (default "alltoall")
 ---@field borrow? any[] axes, or roles of axes, that lend ranks, in this order: { "tp" }; left out: data, sequence, model
@@ -1415,7 +1432,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.mpi
 
 ---@class meshwright.plugin.pp
----@field ways integer stages that the layers are split into (1 .. 65536)
+---@field ways? integer stages that the layers are split into (1 .. 65536)
 ---@field [1]? integer the same as ways
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; by default what the schedule needs, else 1; interleaved and looped-bfs need this option (1 .. 1024)
@@ -1472,7 +1489,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.sp
 
 ---@class meshwright.plugin.tp
----@field ways integer ranks that heads, ffn and vocab are split over (1 .. 1048576)
+---@field ways? integer ranks that heads, ffn and vocab are split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field overlap? boolean compute weight gradients while input gradients are all-reduced (default false)
 
@@ -1481,7 +1498,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.tp
 
 ---@class meshwright.plugin.zero
----@field ways integer ranks that the batch is split over (1 .. 1048576)
+---@field ways? integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field stage? integer what is sharded: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
 ---@field replicas? integer copies of the model among these ranks; state is sharded within ways / replicas ranks (default 1) (1 .. 1048576)
@@ -1536,7 +1553,7 @@ function mw.plugins(...) end
 ---@field borrow? any[] axes, or roles of axes, that lend ranks, in this order; left out: ranks of its own
 
 ---@class meshwright.StrategyRule
----@field dim string the dim that the axis cuts
+---@field dim? string the dim that the axis cuts
 ---@field [1]? string the same as dim
 ---@field where? fun(op: meshwright.Op): boolean? of an op, returns true where the rule holds, which then outweighs rules without one; left out: in every op that has the dim
 ---@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
@@ -1546,7 +1563,7 @@ function mw.plugins(...) end
 ---@field optional? boolean left out where the model lacks the dim or the axis cannot cut it as it must be (default false)
 
 ---@class meshwright.StrategyStore
----@field dim string the dim of the parameters along which they are stored sharded
+---@field dim? string the dim of the parameters along which they are stored sharded
 ---@field [1]? string the same as dim
 ---@field where? fun(parameter: meshwright.Parameter): boolean? of a parameter, returns true where the rule holds; left out: all that have the dim
 ---@field axis? string an axis by name, or all axes of a role; left out: the strategy's own

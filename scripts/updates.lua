@@ -5,8 +5,14 @@
 local mw = require "meshwright"
 local updates = {}
 
+-- The options of an optimizer: defaults, and what is given.
 local function with(defaults, given)
-  for key, item in pairs(given) do defaults[key] = item end
+  for key, item in pairs(given or {}) do
+    if defaults[key] == nil and key ~= "lr" and key ~= "clip" and key ~= "clip_by" then
+      error(("updates: there is no option %s"):format(key), 3)
+    end
+    defaults[key] = item
+  end
   return defaults
 end
 
@@ -60,18 +66,18 @@ function updates.lion(given)
   end }
 end
 
---- Schedule-free AdamW (Defazio et al. 2024): gradients at y, between z, which steps, and x, the
+--- Schedule-free AdamW (Defazio et al. 2024): gradients at y, between z, which steps, and the
 --- average of z, with which a model is evaluated.
 function updates.schedule_free(given)
   local o = with({ betas = { 0.9, 0.999 }, eps = 1e-8, weight_decay = 0 }, given)
   local b1, b2 = o.betas[1], o.betas[2]
-  return mw.update { name = "schedule_free", lr = o.lr, clip = o.clip, states = { "x", "v" }, average = "x",
+  return mw.update { name = "schedule_free", lr = o.lr, clip = o.clip, states = { "average", "v" }, average = "average",
     step = function(y, g, s, t)
-      local z = (y - b1 * s.x) / (1 - b1)
+      local z = (y - b1 * s.average) / (1 - b1)
       s.v = b2 * s.v + (1 - b2) * g * g
       z = z - t.lr * (g / ((s.v / (1 - b2 ^ t.step)):sqrt() + o.eps) + o.weight_decay * y)
-      s.x = s.x + (z - s.x) / t.step
-      return (1 - b1) * z + b1 * s.x
+      s.average = s.average + (z - s.average) / t.step
+      return (1 - b1) * z + b1 * s.average
     end }
 end
 
@@ -80,7 +86,7 @@ updates.clip = {
   value = function(g, most) return g:max(-most):min(most) end,
   --- by the norm of this parameter's gradient
   tensor = function(g, most) return g * (most / ((g * g):sum():sqrt() + 1e-6)):min(1) end,
---- AdamW with a clip: updates.adamw { lr = 1e-3, clip_by = function(p, g) return … end }.
+  --- of matrices, by the norm of each row against that of the parameter's row (Brock et al. 2021)
   adaptive = function(p, g, share)
     local function norm(x) return (x * x):sum("columns"):sqrt() end
     return g * (share * norm(p):max(1e-3) / norm(g):max(1e-6)):min(1)

@@ -67,14 +67,14 @@ local function drawn(options, text)
   return { options = options, body = function(x, o) return x:map(text(o)) end }
 end
 local share = { "p", "number", "the share", range = { 0, 0.9999 }, positional = true }
-local function kept(draw)
-  return function(o) return ("a * (1 + training() * (step(%s - %.17g) / %.17g - 1))"):format(draw, o.p, 1 - o.p) end
+local function kept(draw)  -- a draw of p or more keeps
+  return function(o) return ("a * (1 + training() * ((1 - step(%.17g - %s)) / %.17g - 1))"):format(o.p, draw, 1 - o.p) end
 end
 
 local dropout = drawn({ share }, kept "uniform(1)")
 local drop_path = drawn({ share }, kept "uniform_of_sample(1)")
-local noise = drawn({ { "std", "number", "standard deviation", at_least = 0, positional = true } }, function(o)
-  return ("a + training() * %.17g * normal()"):format(o.std)
+local noise = drawn({ { "std", "number", "standard deviation", range = { 0, 1e30 }, positional = true } }, function(o)
+  return ("a + %.17g * normal()"):format(o.std)
 end)
 
 return { attention = attention, mlp = mlp, experts = experts, route = route, dropout = dropout, drop_path = drop_path,

@@ -18,7 +18,7 @@ local known = {
   { "jitter", "number", "the router's input is multiplied in training by a number drawn in [1 - jitter, 1 + jitter) (Switch "
     .. "Transformer)", range = { 0, 0.5 }, optional = true },
   { "noise", "number", "standard deviation of what is added to router logits in training, drawn from a normal distribution",
-    at_least = 0, optional = true },
+    range = { 0, 1e30 }, optional = true },
   { "score", "choice", "a token's affinity to the experts, from logits", choices = { "softmax", "sigmoid" },
     fallback = "softmax" },
   { "normalise", "boolean", "the weights of a token's experts sum to one (times scale)", fallback = true },

@@ -14,11 +14,18 @@ local function new(tape, node)
   return one
 end
 
+local function described(given)
+  return type(given) == "string" and ("%q"):format(given) or type(given) == "number" and tostring(given) or "a " .. type(given)
+end
+
 -- The index of a value, or of a number, which becomes a value.
 local function index_of(tape, given)
-  if is_value(given) then return of[given].index end
+  if is_value(given) then
+    if of[given].tape == tape then return of[given].index end
+    core.refuse("mw.update: a value of another step", "a step computes with its own p, g, s and t")
+  end
   if math.type(given) == nil or given ~= given or math.abs(given) == math.huge then
-    core.refuse(("mw.update: a value or a finite number; got %s"):format(tostring(given)),
+    core.refuse(("mw.update: a value or a finite number; got %s"):format(described(given)),
       "p, g, the states of s, t.lr and t.step are values: s.m:sqrt(), 0.9 * s.m")
   end
   return of[new(tape, { "number", given })].index
@@ -35,19 +42,33 @@ value.__unm = function(a) return new(of[a].tape, { "neg", of[a].index }) end
 value.__pow = function(a, b)
   if is_value(a) and math.type(b) then return new(of[a].tape, { "^", of[a].index, b }) end
   local tape = of[is_value(a) and a or b].tape  -- a ^ b = exp(b log(a))
+  if math.type(a) and a <= 0 then
+    core.refuse(("mw.update: %s ^ a value, which is exp(value * log(%s))"):format(a, a), "a base above 0")
+  end
   local log = math.type(a) and math.log(a) or new(tape, { "log", index_of(tape, a) })
   return new(tape, { "exp", of[b * log].index })
 end
-local function no_order()
-  core.refuse("mw.update: values are not compared, as they have no numbers yet", "x:max(y), (x - y):step()")
+local function none(what, instead)
+  return function() core.refuse(("mw.update: values have no %s"):format(what), instead) end
 end
-value.__lt, value.__le = no_order, no_order
+value.__lt = none("order, as they have no numbers yet", "x:max(y), (x - y):step()")
+value.__le, value.__eq = value.__lt, value.__lt
+value.__len = none("length", "x:sum(), x:mean()")
+value.__mod, value.__idiv, value.__concat = none("%", "x - y * k"), none("//", "x / y"), none("..", "x + y")
+value.__tostring = function() return "a value of mw.update" end
 value.__index = function(_, name)
   return function(self, ...)
+    if not is_value(self) then
+      core.refuse(("mw.update: %s called without a value"):format(tostring(name)), ("write x:%s()"):format(tostring(name)))
+    end
     local tape = of[self].tape
     local node = { name, of[self].index }
     for _, given in ipairs { ... } do
-      node[#node + 1] = (name == "sum" or name == "mean") and tostring(given) or index_of(tape, given)
+      local over = name == "sum" or name == "mean"
+      if over and type(given) ~= "string" then
+        core.refuse(("mw.update: %s over %s"):format(name, described(given)), 'x:mean(), x:mean("rows")')
+      end
+      node[#node + 1] = over and given or index_of(tape, given)
     end
     return new(tape, node)
   end
@@ -84,13 +105,14 @@ end
 return function(given)
   local step = type(given) == "table" and rawget(given, "step")
   if type(step) ~= "function" then
-    core.refuse(("mw.update: step must be a function(p, g, s, t); got %s"):format(tostring(step or nil)),
+    core.refuse(("mw.update: step must be a function(p, g, s, t); got %s"):format(described(step or nil)),
       "mw.update { lr = 0.1, step = function(p, g, s, t) return p - t.lr * g end }")
   end
   local tape, times = {}, {}
   local p, g = new(tape, { "p" }), new(tape, { "g" })
   local s, set = states_of(tape, given.states)
-  setmetatable(times, { __index = function(_, name)
+  setmetatable(times, { __newindex = function() core.refuse("mw.update: t has no numbers to set", "t.lr, t.step") end,
+    __index = function(_, name)
     if name ~= "lr" and name ~= "step" then
       core.refuse(("mw.update: t.%s is no number of a step"):format(tostring(name)), "t.lr, t.step (from 1)")
     end
@@ -98,11 +120,12 @@ return function(given)
   end })
   local result = step(p, g, s, times)
   if not is_value(result) then
-    core.refuse(("mw.update: the step returned %s, and not the parameter's new value"):format(tostring(result)),
+    core.refuse(("mw.update: the step returned %s, and not the parameter's new value"):format(described(result)),
       "return p - t.lr * g")
   end
   local options = {}
   for key, item in pairs(given) do options[key] = item end
-  options.step = { list = tape, kept = set, result = of[result].index }
+  local record = { list = tape, kept = set, result = of[result].index }
+  options.step = function() return record end
   return options
 end

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "inner_source.h"
 #include "length_distribution.h"
 #include "meshwright/choice.h"
 #include "meshwright/data.h"
@@ -180,23 +181,7 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
   const auto refuse = [&](const char* option, const std::string& message, std::string hint) {
     problems.add(Stage::options, "option.value", option, message, std::move(hint));
   };
-  const auto choice = named_choice(values.at("data"));
-  if (!choice) {
-    throw Error(Stage::options, "option.value", "data",
-                fmt::format("{} is no source of data", lua_text(values.at("data"))),
-                "mw.pack { mw.shards { … }, lengths = …, into = … }");
-  }
-  const Registration& found = values.catalog().find(Kind::data, choice->name, "data");
-  Json given = choice->options;
-  if (given.contains("sequence")) {
-    refuse("data", "the source that is packed has a sequence of its own",
-           "write sequence in mw.pack { … }, or in the experiment");
-    given.erase("sequence");
-  }
-  Values of_inner = found.options().read(given, values.path("data"), problems);
-  of_inner.set_reach(values.reach());
-  problems.throw_if_any();
-  inner_ = make<TokenSource>(found, of_inner, context);
+  inner_ = inner_source(values, values.at("data"), "data", context);
 
   const Json& lengths = values.at("lengths");
   if (lengths != "own") lengths_.emplace(lengths, "lengths", values);
@@ -215,7 +200,7 @@ PackedSource::PackedSource(const Values& values, const DataContext& context)
         names_of(values.catalog(), Kind::packing, true) + ", or a function(lengths, rows, work)");
   }
   if (!lengths_ && !inner_->has_documents()) {
-    refuse("lengths", fmt::format("\"own\", and {} has no documents", choice->name),
+    refuse("lengths", "\"own\", and the source that is packed has no documents",
            "mw.shards { …, documents = … } has some; or lengths = mw.lognormal { median = 600, "
            "sigma = 1.2 }");
   }

@@ -136,8 +136,7 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
             fmt::format("a * (1 + training() * {} * (2 * uniform(1) - 1))", options.jitter), {x});
   int logits = linear(name, read, weight, logit_bias);
   if (options.noise > 0)
-    logits = map(name + ".noise", fmt::format("a + training() * {} * normal()", options.noise),
-                 {logits});
+    logits = map(name + ".noise", fmt::format("a + {} * normal()", options.noise), {logits});
   RouterOptions router = options.router;
   if (options.experts_choose) router.experts_take = room(options);
   auto [weights, picks] = choose_experts(prefix + ".route", logits, bias, router);

@@ -83,10 +83,10 @@ class ScriptUpdate final : public Optimizer, public ElementOp, public UpdateTerm
         lr_(values.number("lr")),
         clip_(values.has("clip") ? values.number("clip") : 0) {
     read_states(values.at("states"));
-    const Json& script = values.at("step");
-    if (!script.is_object() || !script.contains("list"))
-      refuse("step", fmt::format("{} is no function that a script has written", lua_text(script)),
+    if (!values.is_function("step"))
+      refuse("step", fmt::format("{} is no function", lua_text(values.at("step"))),
              "mw.update { step = function(p, g, s, t) return p - t.lr * g end, lr = 0.1 }");
+    const Json script = values.function("step")({});
     Expressions f;
     std::vector<Traced> traced;
     for (const Json& node : script.at("list")) traced.push_back(read(f, traced, node));
@@ -188,7 +188,9 @@ class ScriptUpdate final : public Optimizer, public ElementOp, public UpdateTerm
     };
     for (const auto& [key, item] : list.items()) {
       if (key.starts_with("$")) continue;
-      const bool by_number = list.is_array() || (!key.empty() && std::isdigit(key[0]) != 0);
+      const bool by_number =
+          list.is_array() ||
+          std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
       const std::string text = item.is_string() ? item.get<std::string>() : "";
       if (by_number) {
         named(text);
@@ -332,13 +334,12 @@ class ScriptUpdate final : public Optimizer, public ElementOp, public UpdateTerm
     std::vector<at::Tensor> operands(first_state);
     operands[parameter] = call.parameter;
     operands[gradient] = call.gradient;
-    for (const auto* list : {&call.state.tensors, &call.state.of_matrix, &call.sums}) {
-      // States of elements have no tensors where vectors alone are computed.
-      if (list == &call.state.tensors && list->size() < states_.size())
-        operands.resize(operands.size() + states_.size());
-      else
-        operands.insert(operands.end(), list->begin(), list->end());
-    }
+    // States of elements have no tensors where vectors alone are computed. Others may stand behind
+    // its own, those of an optimizer around it.
+    for (std::size_t k = 0; k < states_.size(); ++k)
+      operands.push_back(k < call.state.tensors.size() ? call.state.tensors[k] : at::Tensor());
+    for (const auto* list : {&call.state.of_matrix, &call.sums})
+      operands.insert(operands.end(), list->begin(), list->end());
     const at::Tensor& like = call.parameter.defined() ? call.parameter : operands.back();
     operands[rate] = at::full({1}, call.lr, like.options());
     operands[step] = at::full({1}, static_cast<double>(call.step + 1), like.options());

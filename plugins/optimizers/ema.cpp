@@ -19,7 +19,9 @@ class Averaged final : public ElementOp {
   std::string name() const override { return inner_.name(); }
   int temporaries() const override { return inner_.temporaries(); }
   void run(const UpdateCall& call) const override {
-    inner_.run(call);
+    UpdateCall inner = call;
+    inner.state.tensors.pop_back();
+    inner_.run(inner);
     call.state.tensors.back().lerp_(call.parameter, 1 - decay_);
   }
 

@@ -23,7 +23,7 @@ namespace {
 class ShampooAverage final : public ElementOp {
  public:
   explicit ShampooAverage(double decay) : decay_(decay) {}
-  std::string name() const override { return "average"; }
+  std::string name() const override { return "momentum"; }
   void run(const UpdateCall& call) const override {
     if (call.grad_scale != 1.0) call.gradient.mul_(call.grad_scale);
     call.state.tensors.front().lerp_(call.gradient, 1 - decay_);

@@ -294,7 +294,10 @@ MESSAGES = {
                        r"cluster\.\S+ is not a known option \[\w+ is called \w+ now\]",
                        rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
     "option.twice": [rf"{NAME} is given twice: as .* and as .* without a name \[keep one of the two\]"],
-    "option.value": [r"optimizer: the optimizer keeps an average already: \w+ \[leave mw\.ema out\]",
+    "option.value": [r"data\.sources(\[\d+\])?: (it lists no sources|.* has no weight and data|.* stands beside weight and data|its weight is .*) \[.*\]",
+                     r"(evaluate\.)?data[.\w\[\]]*: .* is no source of data(, and no sources by name)? \[.*\]",
+                     r"data[.\w\[\]]*: \w+ has a sequence of its own \[write sequence in .*\]",
+                     r"optimizer: the optimizer keeps an average already: \w+ \[leave mw\.ema out\]",
                      r"strategies\[\d+\]: \".*\" has options, which the search chooses \[write its name alone: .*\]",
                      r"optimizer\.groups\[\d+\]: (.* is no optimizer|\".*\" stands beside the optimizer|clip is of the norm of all gradients|lr is 0, and .*|"
                      r"where is .*|it has no where(, and others follow it)?) \[.*\]",

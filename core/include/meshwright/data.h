@@ -46,6 +46,10 @@ class TokenSource {
     return {0};
   }
 
+  // Names of sets of samples that take turns batch by batch (DataContext::batch): batch b is of set
+  // b mod their number. Empty: the source is one set. An evaluation has a loss of each.
+  virtual std::vector<std::string> sets() const { return {}; }
+
   // Reads sample `k`, numbered from 0 over all steps, in one order for every mix. Writes its
   // `sequence` tokens to `inputs`, and the tokens one position later to `labels`. A source that
   // masks labels writes -1 - id for a label that counts nothing in a loss. A model that reads
@@ -104,6 +108,11 @@ inline void erase_paths(Json& options) {
   for (const char* key : {"documents", "lengths"})  // names of tables, or what they say themselves
     if (options.contains(key) && options[key].is_string()) options.erase(key);
   if (options.contains("data") && options["data"].is_object()) erase_paths(options["data"]);
+  for (const char* key : {"sources", "sets"}) {
+    if (!options.contains(key) || !options[key].is_structured()) continue;
+    for (Json& entry : options[key])
+      if (entry.is_object()) erase_paths(entry);
+  }
 }
 
 // What a token source may depend on beside its own options.

@@ -185,6 +185,8 @@ bool read_averages(Program& program) {
     const Bucket& b = program.buckets[k];
     const int bucket = static_cast<int>(k);
     if (!b.rule || b.rule->average < 0) continue;
+    // No update is left to this program, which gathers by itself.
+    program.buckets[k].update_overlaps_forward = program.buckets[k].gather_overlaps_forward = false;
     add(begin, {brought(program, bucket, true)});
     add(end, {brought(program, bucket, false)});
     if (!b.gathered_once_updated()) continue;

@@ -155,7 +155,8 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
     Slot made = program.slots[moved];
     const int made_slot = add_slot(program, std::move(made));
     code.push_back(update_of(program, bucket, parameters[k], Update::whole, moved, made_slot));
-    code.push_back(update_of(program, bucket, parameters[k], Update::apply, made_slot, updated));
+    code.push_back(with_states(
+        program, update_of(program, bucket, parameters[k], Update::apply, made_slot, updated)));
   }
 }
 

@@ -245,6 +245,7 @@ class GuardedSource final : public TokenSource, public InputSource {
   std::int64_t vocab() const override { return vocab_; }
   bool masks_labels() const override { return masks_; }
   bool has_documents() const override { return documents_; }
+  std::vector<std::string> sets() const override { return inner_->sets(); }
   std::vector<std::int64_t> order_of_rows(std::int64_t first,
                                           const std::vector<std::int64_t>& groups,
                                           std::int64_t sequence) const override {

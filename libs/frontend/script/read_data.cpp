@@ -222,7 +222,9 @@ Json DataReader::evaluation(RunSetup& setup, Evaluation& evaluation) {
   given.set_reach(reach_);
   problems_.add(found);
   if (!found.empty()) return {};
-  const auto chosen = choose(Kind::data, given.at("data"), "evaluate.data", reach_, "", problems_);
+  Json data_of = given.at("data");
+  if (!named_choice(data_of)) data_of = {{"kind", "sets"}, {"sets", data_of}};  // by their names
+  const auto chosen = choose(Kind::data, data_of, "evaluate.data", reach_, "", problems_);
   if (!chosen) return {};
   if (chosen->values.has("sequence") && chosen->values.integer("sequence") != sequence_) {
     problems_.add(Stage::options, "option.conflict", "evaluate.data.sequence",

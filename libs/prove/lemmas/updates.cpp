@@ -40,7 +40,10 @@ std::string unlike(const UpdateOperands& found, const UpdateOperands& needed, bo
   for (std::size_t i = 0; i < needed.tensors.size(); ++i) {
     if (i == 1 && !direction) continue;
     double error = 0;
-    const std::string text = difference(found.tensors[i], needed.tensors[i], 0, rounding, error);
+    // An op may give NaN for what is drawn: a power of a negative number.
+    const at::Tensor nan = found.tensors[i].isnan().logical_and(needed.tensors[i].isnan());
+    const std::string text = difference(found.tensors[i].masked_fill(nan, 0),
+                                        needed.tensors[i].masked_fill(nan, 0), 0, rounding, error);
     if (!text.empty()) return fmt::format("{}: {}", names[std::min<std::size_t>(i, 2)], text);
   }
   return "";

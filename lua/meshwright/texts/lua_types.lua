@@ -18,7 +18,8 @@ end
 local function fields(declared, types)
   local text = ""
   for _, option in ipairs(declared.options) do
-    text = text .. field(option, types and types[option.name] or lua_type(option), option.required)
+    text = text .. field(option, types and types[option.name] or lua_type(option),
+      option.required and option.name ~= declared.positional)
     -- The value without a name is the first of the table.
     if option.name == declared.positional then
       text = text .. ("---@field [1]? %s the same as %s\n"):format(lua_type(option), option.name)
@@ -115,7 +116,7 @@ local function value_types(given)
       .. "---@field frozen? boolean whether nothing trains its weights\n%s\n"):format(
       op.name, fields(op.takes))
     if op.name ~= "weight" then  -- a method of the graph: types.lua
-      methods = methods .. ("---@field %s fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.%s|string"
+      methods = methods .. ("---@field %s fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.%s|string|number"
         .. "): meshwright.Value, meshwright.Value? %s\n"):format(op.name, op.name, op.doc)
     end
   end

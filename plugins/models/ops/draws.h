@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include <numbers>
+
 #include "expression.h"
 #include "kernel.h"
 #include "meshwright/engine/hash.h"
@@ -13,9 +15,6 @@ namespace mw::kernel {
 
 class Draws {
  public:
-  // What the integer kernels of a draw read and write for an element, each 8 bytes, twice mixed.
-  static constexpr double bytes = 2 * 10 * 16;
-
   // `numbers`: draw_number() of the tokens (batch, seq), viewed with the dims `to`, those of what
   // the op makes.
   Draws(const Op& op, const LocalDims& dims, at::Tensor numbers, const Dims& to)
@@ -36,8 +35,28 @@ class Draws {
     }
   }
 
-  // A draw for the elements of part(TENSOR), a function that takes their part of a tensor with the
-  // dims of the output. In [0, 1), a multiple of 2^-24: the same number in every precision.
+  // A draw, by its place among Expressions' draws, for some elements: `part` is a function that
+  // takes their part of a tensor with the dims of the output.
+  template <class Part>
+  at::Tensor draw(int which, const Part& part, at::ScalarType real) const {
+    if (which != normal) return uniform(which, part, real);
+    // Box and Muller 1958, of two draws that no expression names
+    const at::Tensor size = uniform(normal, part, real).neg_().add_(1).log_().mul_(-2).sqrt_();
+    return uniform(normal + 1, part, real).mul_(2 * std::numbers::pi).cos_().mul_(size);
+  }
+  // What it is where nothing is drawn: its mean.
+  static double mean(int which) { return which == normal ? 0 : 0.5; }
+  // Bytes that the kernels of a draw read and write, for so many elements of so many tokens.
+  static double bytes(int which, std::int64_t elements, std::int64_t tokens) {
+    constexpr double one = 2 * 10 * 16;  // integers of 8 bytes, twice mixed
+    return one * static_cast<double>(which == of_sample ? tokens : elements) *
+           (which == normal ? 2 : 1);
+  }
+
+ private:
+  static constexpr int of_sample = 2, normal = 3;  // among Expressions' draws
+
+  // In [0, 1), a multiple of 2^-24: the same number in every precision.
   template <class Part>
   at::Tensor uniform(int draw, const Part& part, at::ScalarType real) const {
     const std::int64_t key = key_ + (draw + 1) * golden;
@@ -54,15 +73,12 @@ class Draws {
     return logical_shift(bits, 64 - used).to(real).mul_(1.0 / (1 << used));
   }
 
- private:
-  static constexpr int of_sample = 2;  // among Expressions' draws
   static constexpr auto golden = static_cast<std::int64_t>(0x9E3779B97F4A7C15);
 
   static at::Tensor logical_shift(const at::Tensor& bits, int by) {
     return bits.bitwise_right_shift(by).bitwise_and_((std::int64_t{1} << (64 - by)) - 1);
   }
-  // The finalizer of SplitMix64 (Steele, Lea and Flood 2014), whose few operations of 64 bits are
-  // the same kernels on every device.
+  // finalise64 (engine/hash.h), whose operations of 64 bits are the same kernels on every device.
   static at::Tensor mixed(at::Tensor bits) {
     bits = bits.bitwise_xor(logical_shift(bits, 30))
                .mul_(static_cast<std::int64_t>(0xBF58476D1CE4E5B9));

@@ -38,7 +38,7 @@ const std::map<std::string, Code>& simple_functions() {
 
 // Draws as they are written, in the order of their places.
 constexpr std::array<const char*, Expressions::draws + 1> draw_texts{
-    "uniform(1)", "uniform(2)", "uniform_of_sample(1)", "training()"};
+    "uniform(1)", "uniform(2)", "uniform_of_sample(1)", "normal()", "training()"};
 
 const char* name_of(Code code) {
   for (const auto& [name, one] : simple_functions()) {
@@ -340,14 +340,14 @@ class Reader {
         word + "(" + text_.substr(at_, end == std::string::npos ? end : end - at_ + 1);
     std::erase_if(text, [](char c) { return std::isspace(static_cast<unsigned char>(c)); });
     const auto found = std::find(draw_texts.begin(), draw_texts.end(), text);
-    if (found == draw_texts.end() && text != "normal()") {
-      if (word == "normal" || word == "uniform" || word == "uniform_of_sample" ||
-          word == "training")
-        refuse("draws are normal(), " + join({draw_texts.begin(), draw_texts.end()}));
+    if (found == draw_texts.end()) {
+      const bool draws = word == "normal" || word == "uniform" || word == "uniform_of_sample" ||
+                         word == "training";
+      if (draws && end == std::string::npos) refuse("a ')' is missing");
+      if (draws) refuse("draws are " + join({draw_texts.begin(), draw_texts.end()}));
       return std::nullopt;
     }
     at_ = end + 1;
-    if (found == draw_texts.end()) return into_.normal();
     return into_.operand(Expressions::first_draw + static_cast<int>(found - draw_texts.begin()));
   }
   int call(const std::string& word) {
@@ -499,16 +499,6 @@ int Expressions::call(const std::string& function, const std::vector<int>& argum
   }
   const Code code = simple_functions().at(function);
   return apply(code, x, arity(code) == 2 ? arguments.at(1) : -1);
-}
-
-int Expressions::normal() {
-  const auto of = [&](Code code, int a, int b = -1) { return apply(code, a, b); };
-  const int size =
-      of(Code::sqrt, of(Code::multiply, number(-2),
-                        of(Code::log, of(Code::subtract, number(1), operand(first_draw)))));
-  return of(
-      Code::multiply, size,
-      of(Code::cos, of(Code::multiply, number(2 * std::numbers::pi), operand(first_draw + 1))));
 }
 
 int Expressions::derivative(int node, int place) {

@@ -62,10 +62,10 @@ class Expressions {
     double size = 1;              // nodes of its text, in which what is shared stands repeatedly
   };
 
-  // Places after those of operands: numbers drawn at random (Draws), uniform(1) and uniform(2) for
-  // each element and uniform_of_sample(1) for each sample, and training(), 1 or, where nothing is
-  // drawn, 0.
-  static constexpr int first_draw = 26, draws = 3, training = first_draw + draws;
+  // Places after those of operands: numbers drawn at random (Draws), uniform(1), uniform(2) and
+  // normal() for each element and uniform_of_sample(1) for each sample, and training(), 1 or, where
+  // nothing is drawn, 0.
+  static constexpr int first_draw = 26, draws = 4, training = first_draw + draws;
   bool draws_in(int node) const {
     return nodes_[static_cast<std::size_t>(node)].mentioned >> first_draw != 0;
   }
@@ -86,9 +86,6 @@ class Expressions {
   int power(int a, double exponent);
   // Applies a function by its name. Some functions are made of several nodes.
   int call(const std::string& function, const std::vector<int>& arguments);
-
-  // A number of the normal distribution, of two draws (Box and Muller 1958).
-  int normal();
 
   int derivative(int node, int place);
   // The derivative times the operand at `given`: the node's gradient.

@@ -256,7 +256,10 @@ class Map final : public OpType {
     // The larger of two needs. Without a fused kernel, all elements at once: what the nodes make,
     // and copies of operands of a half type. With one, gradients that are summed over dims.
     const int copies = element < wide_element(element) ? count_ + (backward ? 1 : 0) : 0;
-    if (draws_) cost.bytes += static_cast<double>(out) * Draws::bytes;
+    const std::int64_t tokens = dims.count({"batch", "seq"});
+    for (int draw = 0; draws_ && draw < Expressions::draws; ++draw)
+      if (mentioned(roots, Expressions::first_draw + draw))
+        cost.bytes += Draws::bytes(draw, out, tokens);
     int summed = 0;
     for (const Use& use : op.inputs)
       summed += backward && use.dims.size() != op.output_dims[0].size() ? 1 : 0;
@@ -341,6 +344,10 @@ class Map final : public OpType {
     return some;
   }
 
+  bool mentioned(const std::vector<int>& roots, int place) const {
+    return std::any_of(roots.begin(), roots.end(),
+                       [&](int root) { return f().mentions(root, place); });
+  }
   std::size_t operands() const { return static_cast<std::size_t>(count_); }
 
   // What the op draws by; nothing, if it draws nothing in this call.
@@ -363,12 +370,10 @@ class Map final : public OpType {
     };
     for (int draw = 0; draw <= Expressions::draws; ++draw) {
       const int place = Expressions::first_draw + draw;
-      if (std::none_of(roots.begin(), roots.end(),
-                       [&](int root) { return f().mentions(root, place); }))
-        continue;
+      if (!mentioned(roots, place)) continue;
       all[static_cast<std::size_t>(place)] = place == Expressions::training ? number(draws ? 1 : 0)
-                                             : draws ? draws->uniform(draw, part, real)
-                                                     : number(0.5);
+                                             : draws ? draws->draw(draw, part, real)
+                                                     : number(Draws::mean(draw));
     }
   }
 
