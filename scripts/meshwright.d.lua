@@ -1287,6 +1287,7 @@ function mw.groups(options) end
 ---@field weight_decay? number decoupled decay, on every tensor (default 0.1) (>= 0)
 ---@field ns_steps? integer Newton-Schulz steps that orthogonalise an update (default 5) (1 .. 100)
 ---@field adjust_lr? "original"|"match_rms_adamw" what lr is multiplied by: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)), with which AdamW's lr and decay serve (default "original")
+---@field matrices? "every"|"owner" which of the ranks that have a whole direction orthogonalise it: every one, or one of them, the matrices shared out by their cost (default "every")
 ---@field adamw? table of embedding, head, norms and biases: { lr = Muon's, betas, eps } (default {})
 ---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
 

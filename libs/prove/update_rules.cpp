@@ -343,6 +343,19 @@ void StageProof::whole(const Instruction& i) {
   if (found.tensor < 0) refuse("prove.slot", name(from) + " lasts, and is overwritten", from);
   Content made = *found.content;
   made.what = ContentKind::update;
+  if (i.owner >= 0) {  // one of the ranks along these atoms, which all have the same, makes it
+    if (i.contributing.size() != 1 || i.owner >= program_.mesh.ways(i.contributing[0]))
+      refuse("prove.operands", "it names no rank that makes the update", to);
+    check_contributing(i.contributing[0]);
+    for (const int atom : i.contributing[0]) {
+      if (!tables_.lives(atom)) continue;
+      if (!made.place[atom].is_replicate())
+        refuse("prove.update",
+               name(from) + " is not the same on the ranks of which one makes the update", from,
+               found.by);
+      made.place[atom] = Placement::partial();
+    }
+  }
   const Dims dims_made = *found.dims;
   const Dtype dtype = found.dtype;
   Tensor& operand = overwrite(from);  // MatrixOp::run overwrites it

@@ -170,6 +170,11 @@ class Muon final : public Optimizer {
                 "what lr is multiplied by: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, "
                 "columns)), with which AdamW's lr and decay serve")
         .fallback("original")
+        .choice(
+            "matrices", {"every", "owner"},
+            "which of the ranks that have a whole direction orthogonalise it: every one, or one "
+            "of them, the matrices shared out by their cost")
+        .fallback("every")
         .table("adamw", "of embedding, head, norms and biases: { lr = Muon's, betas, eps }")
         .fallback(Json::object())
         .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
@@ -180,6 +185,7 @@ class Muon final : public Optimizer {
       : others_(make_others(values)),
         lr_(values.number("lr")),
         clip_(values.has("clip") ? values.number("clip") : 0),
+        by_owner_(values.text("matrices") == "owner"),
         momentum_(values.number("momentum"), values.flag("nesterov")),
         orthogonalise_(values.int32("ns_steps")),
         apply_(values.number("weight_decay"), values.text("adjust_lr") == "match_rms_adamw") {}
@@ -190,7 +196,12 @@ class Muon final : public Optimizer {
     return matrices_apart(parameters);
   }
   UpdateRule rule(int group) const override {
-    if (group == 1) return {{"momentum_buffer"}, &momentum_, &orthogonalise_, &apply_};
+    if (group == 1)
+      return {.states = {"momentum_buffer"},
+              .direction = &momentum_,
+              .whole = &orthogonalise_,
+              .apply = &apply_,
+              .by_owner = by_owner_};
     UpdateRule others = others_->rule(0);
     others.lr_scale = others_->lr() / lr_;
     return others;
@@ -199,6 +210,7 @@ class Muon final : public Optimizer {
  private:
   std::shared_ptr<const Optimizer> others_;
   double lr_, clip_;
+  const bool by_owner_;
   const Momentum momentum_;
   const Orthogonalise orthogonalise_;
   const Apply apply_;

@@ -43,12 +43,12 @@ class Ablations(ProgramCase):
         here = {path.relative_to(SOURCE / "scripts").with_suffix("").as_posix()
                 for folder in ("ablations", "pitfalls") for path in (SOURCE / "scripts" / folder).glob("*.lua")}
         others = {"ablations/microbatch", "ablations/mixes"}  # tests of their own
-        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus", "ablations/attention", "ablations/lora", "ablations/mup"})
+        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus", "ablations/attention", "ablations/lora", "ablations/mup", "ablations/muon_owner"})
         page = pages.part("sweeps", "Ablations and pitfalls")
         for script in here:
             self.assertIn(f"scripts/{script}.lua", page)
         for script in (*SWEEPS, *PLANS, "ablations/recompute", "ablations/microbatch", "ablations/torus",
-                       "ablations/attention", "ablations/lora", "ablations/mup"):
+                       "ablations/attention", "ablations/lora", "ablations/mup", "ablations/muon_owner"):
             comment = (SOURCE / f"scripts/{script}.lua").read_text().split("\nlocal")[0]
             self.assertIn("?", comment, "opens with its question")
             self.assertIn("arXiv:", comment)
@@ -84,6 +84,15 @@ class Ablations(ProgramCase):
                 self.assertAlmostEqual(held, 4 * parameters / 1024 / ways, delta=0.06)
                 self.assertAlmostEqual(gradients, 4 * trained / 1024 / ways, delta=0.06)
                 self.assertAlmostEqual(states, 8 * trained / 1024 / ways, delta=0.06)
+
+    def test_owners_of_matrices(self):
+        text, said = self.said("ablations/muon_owner")
+        rows = self.rows(text, rf"^(dp|tp|ZeRO).*(every|owner) +{N} +{N} +{N}$")
+        self.assertEqual(len(rows), 6)
+        for every, owner in zip(rows[::2], rows[1::2]):
+            self.assertLess(float(owner[2]), float(every[2]))             # what is sent costs less than what is saved
+            self.assertGreater(float(owner[3]), float(every[3]))
+        self.assertLess(float(re.search(r"one rank to (\S+)\.$", said["Answer"])[1]), 1e-10)
 
     def test_rates_of_wider_models(self):
         """In two steps, which say nothing of rates."""

@@ -388,7 +388,7 @@ class Maker:
                             Call("mw.ema", Table(Call("mw.adamw", Table(lr=1e-3)), decay=0.5)), Call("mw.ema", Table(Call("mw.muon", Table(lr=1e-3)), decay=0.5)))
         return self.one(Call("mw.adamw", Table(lr=1e-3, **clip)), Call("mw.adamw", Table(lr=1e-3, weight_decay=0, **clip)),
                         Call("mw.sgd", Table(lr=0.1, **clip)), Call("mw.sgd", Table(lr=0.1, momentum=0.9, **clip)),
-                        Call("mw.muon", Table(lr=1e-3, **clip)), Call("mw.shampoo", Table(lr=1e-3, **clip)),
+                        Call("mw.muon", Table(lr=1e-3, matrices=self.one("every", "owner"), **clip)), Call("mw.shampoo", Table(lr=1e-3, **clip)),
                         Call("mw.groups", Table(Table(Call("mw.sgd", Table(lr=0.1, momentum=0.9)), where="norm"),
                                                 self.one(Call("mw.adamw", Table(lr=1e-3)), Call("mw.muon", Table(lr=1e-3))), **clip)))
 

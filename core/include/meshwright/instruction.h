@@ -210,6 +210,9 @@ struct Instruction {
   int bucket = -1;
   bool has_bucket() const { return bucket >= 0; }
   int parameter = -1;  // for an update of one parameter: index into Program::parameters
+  // Update::whole: of the ranks along contributing[0], the place of the one that makes the update,
+  // while the others make zeros, so that the result is a sum over them. -1: all make it.
+  int owner = -1;
   // A list of atoms for each grad_input (for an add: for outputs[0]) that is a parameter's
   // gradient. Only ranks with coordinate 0 on these atoms contribute to the gradient, because every
   // rank along the atoms has the whole contribution, and the accumulated gradient is a sum over

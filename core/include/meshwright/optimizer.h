@@ -136,6 +136,10 @@ struct UpdateRule {
   const ElementOp* apply = nullptr;         // updates the parameter
   std::vector<MatrixState> of_matrix = {};  // state per matrix, for `whole` or of `sums`
   double lr_scale = 1;                      // a factor of the step's learning rate
+  // One rank makes a matrix's update, and sends it to the others that have the matrix's direction.
+  // Matrices are shared out to these ranks by cost, and the rule keeps no states of matrices.
+  // False: every rank makes the updates that it needs.
+  bool by_owner = false;
   // The sums that `apply` reads, and the op that gives their terms.
   std::vector<UpdateSum> sums = {};
   const UpdateTerms* summing = nullptr;

@@ -162,6 +162,7 @@ void Digest::add(const Instruction& i) {
   if (i.ring) add(*i.ring);
   add(i.phase);
   if (i.lane > 0) add(i.lane);
+  if (i.owner >= 0) add(i.owner);
 }
 
 void Digest::add(const Segment& segment) {

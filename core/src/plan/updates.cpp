@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -117,6 +118,50 @@ std::vector<std::pair<int, int>> on_device(const Bucket& bucket) {
   return brought;
 }
 
+bool among(const std::vector<int>& atoms, int atom) {
+  return std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
+}
+
+// The atoms over which several ranks have a parameter's whole direction: those that cut its
+// matrices, and those that sum its gradient and do not shard its bucket.
+std::vector<int> atoms_of_owners(const Program& program, const Bucket& bucket, int parameter) {
+  const Layout& stored = program.parameters[parameter].stored;
+  const Layout whole = gathered(program.parameters[parameter],
+                                program.graph->value(program.parameters[parameter].value).dims);
+  std::vector<int> atoms;
+  for (int a = 0; a < static_cast<int>(stored.size()); ++a) {
+    const auto at = static_cast<std::size_t>(a);
+    const bool sums = among(bucket.reduce_atoms, a) && !among(bucket.shard_atoms, a);
+    if (program.mesh.atoms()[at].ways > 1 && (sums || stored[at] != whole[at])) atoms.push_back(a);
+  }
+  return atoms;
+}
+
+// The place of the rank that makes each parameter's update, among those that could: the costliest
+// first, to the rank that has least so far.
+std::map<int, int> owners_of(const Program& program, const Bucket& bucket) {
+  std::map<int, int> owners;
+  if (!bucket.rule->by_owner) return owners;
+  std::vector<std::pair<double, int>> costs;
+  for (const int p : bucket.parameters) {
+    const MatrixSizes sizes = program.matrices(program.parameters[p], program.first());
+    const MatrixOp::Cost cost = bucket.rule->whole->cost(sizes.stacked, sizes.rows, sizes.columns,
+                                                         bytes_of(program.optimizer_dtype));
+    costs.emplace_back(-cost.flops, p);
+  }
+  std::sort(costs.begin(), costs.end());
+  std::map<std::vector<int>, std::vector<double>> loads;  // by atoms of owners
+  for (const auto& [cost, p] : costs) {
+    const std::vector<int> atoms = atoms_of_owners(program, bucket, p);
+    std::vector<double>& load = loads[atoms];
+    load.resize(static_cast<std::size_t>(program.mesh.ways(atoms)));
+    const auto least = std::min_element(load.begin(), load.end());
+    *least -= cost;
+    owners[p] = static_cast<int>(least - load.begin());
+  }
+  return owners;
+}
+
 void add_matrix_updates(Program& program, int bucket, int updated, std::vector<Instruction>& code) {
   const std::vector<int> parameters = program.buckets[bucket].parameters;
   const FlatSlots flat = program.buckets[bucket].flat;
@@ -129,6 +174,12 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
     slot.dtype = program.optimizer_dtype;
     slots.push_back(add_slot(program, std::move(slot)));
   }
+  const std::map<int, int> owners = owners_of(program, program.buckets[bucket]);
+  // With owners, all directions are gathered before the first update is made, and all updates made
+  // before the first is sent: ranks would else wait for each other's.
+  std::vector<Instruction> made_later, sent_later;
+  std::vector<Instruction>& making = owners.empty() ? code : made_later;
+  std::vector<Instruction>& sending = owners.empty() ? code : sent_later;
   const bool together = flat.directions >= 0;
   if (together) {
     code.push_back(with_states(
@@ -152,12 +203,26 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
     const Layout whole = gathered(parameter, program.graph->value(parameter.value).dims);
     const int moved = emit_moves(program, code, moves(parameter.stored, whole, program.mesh),
                                  slots[k], parameter.stored, "optimizer");
+    const std::vector<int> owning =
+        owners.empty() ? std::vector<int>()
+                       : atoms_of_owners(program, program.buckets[bucket], parameters[k]);
     Slot made = program.slots[moved];
-    const int made_slot = add_slot(program, std::move(made));
-    code.push_back(update_of(program, bucket, parameters[k], Update::whole, moved, made_slot));
-    code.push_back(with_states(
+    for (const int atom : owning)
+      made.layout[static_cast<std::size_t>(atom)] = Placement::partial();
+    const Layout result = made.layout;
+    int made_slot = add_slot(program, std::move(made));
+    making.push_back(update_of(program, bucket, parameters[k], Update::whole, moved, made_slot));
+    if (!owning.empty()) {
+      making.back().owner = owners.at(parameters[k]);
+      making.back().contributing = {owning};
+      made_slot = emit_moves(program, sending, moves(result, parameter.stored, program.mesh),
+                             made_slot, result, "optimizer");
+    }
+    sending.push_back(with_states(
         program, update_of(program, bucket, parameters[k], Update::apply, made_slot, updated)));
   }
+  for (std::vector<Instruction>* later : {&made_later, &sent_later})
+    code.insert(code.end(), later->begin(), later->end());
 }
 
 // The atoms over which ranks have parts of a parameter, or of their bucket's shard.

@@ -81,6 +81,12 @@ bool place_matters(const Program& program, LikeOps& like, std::size_t atom, int 
         std::find(parts.begin(), parts.end(), static_cast<int>(atom)) != parts.end())
       return true;
   }
+  for (const Segment& segment : program.segments) {
+    for (const Instruction& i : segment.code) {
+      const auto& list = i.owner >= 0 ? i.contributing[0] : std::vector<int>();
+      if (std::find(list.begin(), list.end(), static_cast<int>(atom)) != list.end()) return true;
+    }
+  }
   if (uneven_round(program, atom)) return true;
   Coordinates first = program.first(), last = first;
   first[atom] = from;

@@ -599,7 +599,11 @@ void FootprintMaker::direction() {
 
 void FootprintMaker::whole() {
   const MatrixUpdate update = matrix_update(rank_, i_);
-  if (update.begin >= update.end) return;
+  if (!makes_update(rank_, i_)) {
+    fresh(i_.outputs[0]);
+    return works({.calls = 1, .bytes = static_cast<double>(rank_.bytes(i_.outputs[0]))});
+  }
+  if (i_.owner < 0 && update.begin >= update.end) return;
   const MatrixOp::Cost cost = bucket().rule->whole->cost(
       update.stacked, update.rows, update.columns, bytes_of(program_.optimizer_dtype));
   const int from = i_.inputs[0], to = i_.outputs[0];

@@ -45,6 +45,39 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   return made;
 }
 
+bool makes_update(const RankView& rank, const Instruction& update) {
+  if (update.owner < 0) return true;
+  const std::vector<int>& atoms = update.contributing[0];
+  if (rank.index_among(atoms) != update.owner) return false;
+  const Program& program = rank.program();
+  const Bucket& bucket = program.buckets[update.bucket];
+  const std::int64_t shards = program.mesh.ways(bucket.shard_atoms),
+                     own = rank.index_among(bucket.shard_atoms);
+  Coordinates at = rank.at();
+  for (int other = 0, ways = program.mesh.ways(atoms); other < ways; ++other) {
+    int left = other;
+    for (std::size_t a = atoms.size(); a-- > 0;) {
+      const auto atom = static_cast<std::size_t>(atoms[a]);
+      at[atom] = left % program.mesh.atoms()[atom].ways;
+      left /= program.mesh.atoms()[atom].ways;
+    }
+    Range place;  // of the parameter in the bucket
+    for (const int p : bucket.parameters) {
+      std::int64_t size = 1;
+      for (const std::int64_t s :
+           program.local_shape(program.slots[program.parameters[p].slot], at))
+        size *= s;
+      place.size = size;
+      if (p == update.parameter) break;
+      place.offset += size;
+    }
+    const std::int64_t part = program.shard_elements(bucket, at), begin = own * part;
+    if (shards == 1 || (place.offset < begin + part && begin < place.offset + place.size))
+      return true;
+  }
+  return false;
+}
+
 UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n) {
   const Program& program = rank.program();
   const int p = program.buckets[bucket].parameters[n];

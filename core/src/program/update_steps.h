@@ -20,6 +20,10 @@ struct MatrixUpdate : MatrixSizes {
 };
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update);
 
+// Whether the rank makes a matrix's update: it is the owner (Instruction::owner), and one of the
+// ranks that get the result updates an element of it.
+bool makes_update(const RankView& rank, const Instruction& update);
+
 // What the rank updates of the n-th parameter of a bucket whose rule reads sums.
 UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n);
 // Where a sum of the bucket's n-th parameter lies among the sums of its round.

@@ -265,6 +265,10 @@ std::vector<at::Tensor> Executor::kept_of(const std::vector<UpdateRun::Kept>& li
 void Executor::whole(const Lowered& l, Microbatch& m) {
   const MatrixUpdate& size = l.update->matrix;
   const at::Tensor& direction = tensor(m, l.input);
+  if (!l.update->owns) {
+    m.slots[l.output.slot] = at::zeros_like(direction);
+    return;
+  }
   const std::vector<at::Tensor> kept = kept_of(l.update->kept);
   const at::Tensor stack = direction.view({size.stacked, size.rows, size.columns});
   const MatrixOp& op = *program_.buckets[l.said->bucket].rule->whole;

@@ -117,7 +117,8 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   if (i.runs_op()) l.op = op_run(i, sizes);
   if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
   // Only ranks that update an element of the parameter's matrices carry it out.
-  l.idle = l.update && i.parameter >= 0 && i.update != Update::direction && l.update->own.size <= 0;
+  l.idle = l.update && i.parameter >= 0 && i.update != Update::direction && i.owner < 0 &&
+           l.update->own.size <= 0;
   const bool starts = i.code == Code::start && !l.of_step && !i.move.exchanges_rows();
   if (i.code == Code::move || starts) l.move = std::make_unique<ReadyMove>(sizes.steps(i));
   if (i.code == Code::add) l.idle = !i.contributing.empty() && !rank.contributes(i.contributing[0]);
@@ -239,6 +240,7 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
     run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
     return run;
   }
+  run->owns = makes_update(sizes, i);
   const MatrixUpdate& matrix = run->matrix = matrix_update(sizes, i);
   run->own = {matrix.first + matrix.begin - sizes.shard(i.bucket).offset,
               matrix.end - matrix.begin};

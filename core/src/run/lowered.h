@@ -95,6 +95,7 @@ struct UpdateRun {
   std::int64_t at_a_time = 0;            // elements of a piece of a summed parameter
   std::vector<int> states = {};          // the slots of the states that it works on
   MatrixUpdate matrix = {};              // set for updates of matrices
+  bool owns = true;                      // false: another rank makes the matrices' update
   Range own = {};                        // elements of the updated slot that `matrix` updates
   std::vector<std::int64_t> shape = {};  // the shape of the direction that it makes
   UpdateCall call = {};
