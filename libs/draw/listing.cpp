@@ -23,6 +23,7 @@ namespace {
 std::string name_of(const Program& program, const Instruction& i) {
   if (i.op >= 0) return name_of(i.piece);
   if (i.update == Update::none) return name_of(i.code);
+  if (i.update == Update::swap) return name_of(i.update);
   const auto& rule = program.buckets[i.bucket].rule;
   if (!rule) return "even out";
   return i.update == Update::direction ? rule->direction->name()

@@ -38,12 +38,11 @@ void HeldOutLoss::step(RankRun& rank, StepEnd& end) {
   HeldOut result;
   Mean all;
   std::vector<Mean> of_set(sets_.size());
-  const auto sets = std::max<std::int64_t>(1, static_cast<std::int64_t>(sets_.size()));
-  const std::int64_t last = first_ + batches_ * sets;
+  const std::int64_t last = first_ + batches_;
   for (std::int64_t batch = first_; batch < last && !end.stopped; ++batch) {
     const StepOutcome done = rank.evaluate(batch);
     all.add(done);
-    if (!sets_.empty()) of_set[static_cast<std::size_t>(batch % sets)].add(done);
+    if (!sets_.empty()) of_set[static_cast<std::size_t>(batch) % sets_.size()].add(done);
     end.stopped = done.stop && batch + 1 < last;
   }
   result.loss = all.loss();

@@ -12,7 +12,7 @@ namespace mw {
 
 // After every `every` steps, and after the last one, evaluates `batches` batches of the run's
 // RunSetup::held_out_data, and puts their mean loss into the step's report. Of data with `sets`
-// (TokenSource::sets), so many batches of each, and the mean loss of each is a metric. `endless`:
+// (TokenSource::sets), whose batches take turns, the mean loss of each set is a metric. `endless`:
 // the data has no end, and the held-out batches are numbered beyond all batches of a training.
 class HeldOutLoss : public RunObserver {
  public:

@@ -186,6 +186,7 @@ class StageProof {
   void need_gradients(const Instruction& i, const Bucket& bucket, int to);
   void sums(const Instruction& i, const Bucket& bucket);
   void advance(int slot, int parameter, Region::Kind kind);
+  void check_states(const Instruction& i, const Bucket& bucket);
   void advance_states(const Instruction& i, const Bucket& bucket, int from);
   const Flat& left_gradients(int slot);
   void cast_updated(const Instruction& i);

@@ -275,12 +275,17 @@ void StageProof::advance(int index, int parameter, Region::Kind kind) {
   f.by = where_;
 }
 
+void StageProof::check_states(const Instruction& i, const Bucket& bucket) {
+  const std::vector<int>& brought = bucket.flat.states_on_device;
+  if (!std::equal(brought.begin(), brought.end(), i.saved.begin(), i.saved.end()))
+    refuse("prove.operands", "it works on other states than those of " + bucket.name);
+}
+
 // Marks the states of an update op as updated: their copies on the device, where there are any,
 // else the bucket's own. They must be cut as `from` is.
 void StageProof::advance_states(const Instruction& i, const Bucket& bucket, int from) {
   const std::vector<int>& brought = bucket.flat.states_on_device;
-  if (!std::equal(brought.begin(), brought.end(), i.saved.begin(), i.saved.end()))
-    refuse("prove.operands", "it works on other states than those of " + bucket.name);
+  check_states(i, bucket);
   const std::vector<int>& states = brought.empty() ? bucket.flat.states : brought;
   if (bucket.rule && states.size() != bucket.rule->states.size())
     refuse("prove.update", bucket.name + " has other states than its rule");
@@ -344,7 +349,8 @@ void StageProof::whole(const Instruction& i) {
   Content made = *found.content;
   made.what = ContentKind::update;
   if (i.owner >= 0) {  // one of the ranks along these atoms, which all have the same, makes it
-    if (i.contributing.size() != 1 || i.owner >= program_.mesh.ways(i.contributing[0]))
+    if (!program_.buckets[i.bucket].flat.of_matrix.empty() || i.contributing.size() != 1 ||
+        i.owner >= program_.mesh.ways(i.contributing[0]))
       refuse("prove.operands", "it names no rank that makes the update", to);
     check_contributing(i.contributing[0]);
     for (const int atom : i.contributing[0]) {
@@ -417,6 +423,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
   }
   const ProgramParameter& parameter = program_.parameters[i.parameter];
   const Operand found = read(from);
+  check_states(i, bucket);
   if (!bucket.rule || bucket.rule->whole == nullptr || found.content->what != ContentKind::update ||
       found.content->id != parameter.value)
     refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,

@@ -17,7 +17,7 @@
 namespace mw {
 namespace {
 
-class Mixture final : public TokenSource {
+class Mixture final : public SeveralSources {
  public:
   static Options options() {
     return Options()
@@ -42,41 +42,11 @@ class Mixture final : public TokenSource {
     share_out(weights);
   }
 
-  std::int64_t vocab() const override {
-    std::int64_t most = 0;
-    for (const auto& source : sources_) most = std::max(most, source->vocab());
-    return most;
-  }
   std::int64_t tokens() const override {
     std::int64_t all = 0;
     for (const auto& source : sources_) {
       if (source->tokens() == 0) return 0;
       all += source->tokens();
-    }
-    return all;
-  }
-  bool masks_labels() const override {
-    return std::any_of(sources_.begin(), sources_.end(),
-                       [](const auto& source) { return source->masks_labels(); });
-  }
-  bool has_documents() const override {
-    return std::any_of(sources_.begin(), sources_.end(),
-                       [](const auto& source) { return source->has_documents(); });
-  }
-  std::vector<std::int64_t> documents(std::int64_t k, std::int64_t sequence) const override {
-    const auto [source, number] = source_of(k);
-    return source->documents(number, sequence);
-  }
-  void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
-              std::int64_t* labels) const override {
-    const auto [source, number] = source_of(k);
-    source->sample(number, sequence, inputs, labels);
-  }
-  std::string content() const override {
-    std::string all;
-    for (const auto& source : sources_) {
-      if (source->content().empty()) return "";
-      all += source->content() + ";";
     }
     return all;
   }
@@ -130,18 +100,16 @@ class Mixture final : public TokenSource {
                 "leave it out, or raise its weight");
   }
 
-  // The source of a sample, and the sample's number there.
-  std::pair<const TokenSource*, std::int64_t> source_of(std::int64_t k) const {
+  std::pair<std::size_t, std::int64_t> source_of(std::int64_t k) const override {
     const std::int64_t which = k / block;
     const Permutation order(block, seed_ + static_cast<std::uint64_t>(which));
     auto place = static_cast<std::int64_t>(order(static_cast<std::uint64_t>(k % block)));
     std::size_t source = 0;
     while (place >= shares_[source]) place -= shares_[source++];
-    return {sources_[source].get(), which * shares_[source] + place};
+    return {source, which * shares_[source] + place};
   }
 
   const std::uint64_t seed_;
-  std::vector<std::shared_ptr<const TokenSource>> sources_;
   std::vector<std::int64_t> shares_;  // by source: its samples of each block
 };
 

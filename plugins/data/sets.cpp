@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-class Sets final : public TokenSource {
+class Sets final : public SeveralSources {
  public:
   static Options options() {
     return Options().any("sets", "sources by name: { web = mw.text { … }, code = mw.text { … } }");
@@ -38,55 +38,23 @@ class Sets final : public TokenSource {
     problems.throw_if_any();
   }
 
-  std::int64_t vocab() const override {
-    return most([](const TokenSource& source) { return source.vocab(); });
-  }
   // As many as if each had those of the smallest: none is read again before that is.
   std::int64_t tokens() const override {
     std::int64_t least = sources_.front()->tokens();
     for (const auto& source : sources_) least = std::min(least, source->tokens());
     return least * static_cast<std::int64_t>(sources_.size());
   }
-  bool masks_labels() const override {
-    return most([](const TokenSource& source) { return source.masks_labels() ? 1 : 0; }) > 0;
-  }
-  bool has_documents() const override {
-    return most([](const TokenSource& source) { return source.has_documents() ? 1 : 0; }) > 0;
-  }
   std::vector<std::string> sets() const override { return names_; }
-  std::vector<std::int64_t> documents(std::int64_t k, std::int64_t sequence) const override {
-    const auto [source, number] = source_of(k);
-    return source->documents(number, sequence);
-  }
-  void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
-              std::int64_t* labels) const override {
-    const auto [source, number] = source_of(k);
-    source->sample(number, sequence, inputs, labels);
-  }
-  std::string content() const override {
-    std::string all;
-    for (const auto& source : sources_) all += source->content() + ";";
-    return all;
-  }
 
  private:
-  template <class Number>
-  std::int64_t most(const Number& number) const {
-    std::int64_t most = 0;
-    for (const auto& source : sources_) most = std::max<std::int64_t>(most, number(*source));
-    return most;
-  }
-
-  std::pair<const TokenSource*, std::int64_t> source_of(std::int64_t k) const {
+  std::pair<std::size_t, std::int64_t> source_of(std::int64_t k) const override {
     const auto count = static_cast<std::int64_t>(sources_.size());
     const std::int64_t batch = k / batch_;
-    return {sources_[static_cast<std::size_t>(batch % count)].get(),
-            batch / count * batch_ + k % batch_};
+    return {static_cast<std::size_t>(batch % count), batch / count * batch_ + k % batch_};
   }
 
   const std::int64_t batch_;
   std::vector<std::string> names_;
-  std::vector<std::shared_ptr<const TokenSource>> sources_;
 };
 
 }  // namespace

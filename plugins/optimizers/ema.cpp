@@ -1,11 +1,11 @@
 // An average of the parameters beside any optimizer (Polyak and Juditsky 1992, with weights that
 // fall by `decay` with each step).
 //
-// ema { OPTIMIZER, decay = 0.999, clip = nil } keeps average = decay average + (1 - decay) p of the
+// ema { OPTIMIZER, decay = 0.999 } keeps average = decay average + (1 - decay) p of the
 //   updated parameters; it begins as the parameters.
 #include <fmt/core.h>
 
-#include "inner.h"
+#include "meshwright/choice.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
 
@@ -38,14 +38,11 @@ class Ema final : public Optimizer {
         .positional("optimizer")
         .number("decay", "what is left of the average after a step")
         .fallback(0.999)
-        .range(0, 0.9999999)
-        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
-        .optional()
-        .at_least(0);
+        .range(0, 0.9999999);
   }
   explicit Ema(const Values& values)
-      : inner_(inner_optimizer(values, values.at("optimizer"), "optimizer")),
-        clip_(values.has("clip") ? values.number("clip") : inner_->clip()) {
+      : inner_(make_inner<Optimizer>(values, values.at("optimizer"), "optimizer", "optimizer",
+                                     "mw.adamw { lr = 3e-4 }")) {
     for (int group = 0; group < inner_->groups(); ++group) {
       UpdateRule rule = inner_->rule(group);
       if (rule.average >= 0)
@@ -61,7 +58,7 @@ class Ema final : public Optimizer {
     }
   }
   double lr() const override { return inner_->lr(); }
-  double clip() const override { return clip_; }
+  double clip() const override { return inner_->clip(); }
   int groups() const override { return inner_->groups(); }
   UpdateRule rule(int group) const override { return rules_.at(static_cast<std::size_t>(group)); }
   std::vector<int> groups_of(const std::vector<ParameterFacts>& parameters) const override {
@@ -70,7 +67,6 @@ class Ema final : public Optimizer {
 
  private:
   const std::shared_ptr<const Optimizer> inner_;
-  double clip_;
   std::vector<std::unique_ptr<const Averaged>> ops_;
   std::vector<UpdateRule> rules_;
 };

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "inner.h"
+#include "meshwright/choice.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
@@ -134,7 +134,8 @@ void Groups::read(const Json& entry, const std::string& key, bool last, const Va
       refuse("it has no where, and others follow it", "the group of all that are left is the last");
   }
   try {
-    member.optimizer = inner_optimizer(values, optimizer, "groups" + key);
+    member.optimizer = make_inner<Optimizer>(values, optimizer, "groups" + key, "optimizer",
+                                             "{ where = …, mw.adamw { lr = 3e-4 } }");
   } catch (const Error& error) {
     for (const Problem& problem : error.problems()) problems.add(problem);
     return;

@@ -198,7 +198,7 @@ MESSAGES = {
                          r"(optimizer: )?the rule for .* treats it as a matrix, and .* \[leave it to another group\]",
                          r"(optimizer: )?all parameters of the model are frozen, and there is nothing to train \[leave frozen = true out of some weights\]"],
     "optimizer.offload": [r"plan\[\d+\]\.offload: the update reads sums over whole parameters, .* \[update = \"device\" beside offload, .*\]"],
-    "update.script": [r"optimizer\.(step|states|average|nodes): .* \[.*\]"],
+    "update.script": [r"optimizer\.step: (there is no function .*|\w+ takes .*) \[functions: .*\]"],
     "export.state": [r"--state \w+: .* \[.*\]"],
     "model.documents": [r"model: the rows of the data hold several documents, and .* tokens .* \[leave these ops out, .*\]"],
     "model.labels": [r"model: the data have labels that count nothing, and no loss .* \[a loss by cross_entropy .*\]"],
@@ -301,7 +301,7 @@ MESSAGES = {
                      r"strategies\[\d+\]: \".*\" has options, which the search chooses \[write its name alone: .*\]",
                      r"optimizer\.groups\[\d+\]: (.* is no optimizer|\".*\" stands beside the optimizer|clip is of the norm of all gradients|lr is 0, and .*|"
                      r"where is .*|it has no where(, and others follow it)?) \[.*\]",
-                     r"data\.lengths: \"own\", and \w+ has no documents \[mw\.shards .*\]", r"model\.inputs\.\w+: got .*; an input has the dim batch, and then seq or dims of the model \[image = .*",
+                     r"data\.lengths: \"own\", and the source that is packed has no documents \[mw\.shards .*\]", r"model\.inputs\.\w+: got .*; an input has the dim batch, and then seq or dims of the model \[image = .*",
                      r"model\.inputs\.\w+\.below: got .* \[below = 2 or the name of a dim: .*", r"data\.path: the braces of \".*\" stand for \d+ names; 10000 may be \[write .*\]",
                      r"account: it is taken of the steps of `trace`, which names none \[leave trace out .*\]", r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",
                      r"trace: .* is no step \[steps count from 0: trace = .*",

@@ -60,7 +60,7 @@ struct Bucket {
   std::string name;
   bool counts = false;   // holds counters (Value::counts), which no optimizer trains
   bool frozen = false;   // holds frozen parameters: all slots of gradients and states are -1
-  bool matrix = false;   // holds matrices that are updated whole (UpdateRule::whole)
+  bool matrix = false;   // holds matrices whose rule is for such (UpdateRule::of_matrices)
   int group = 0;         // the optimizer's group that updates it (Optimizer::groups_of)
   bool overlap = false;  // the reduction starts as soon as the last gradient is ready
   bool reduce_per_microbatch = false;  // reduced after every segment run that adds gradients

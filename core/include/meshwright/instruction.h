@@ -163,16 +163,17 @@ enum class Update : std::uint8_t {
   none,       // no update: an op of the graph
   direction,  // UpdateRule::direction: outputs[0] from gradients inputs[0], maybe the same slot
   whole,      // UpdateRule::whole: outputs[0] from a parameter's matrices inputs[0]
+  // UpdateRule::apply: updates outputs[0] by inputs[0], the gradients or what was made of them.
+  // outputs[1], if given, receives the updated parameters in the ops' dtype. Further inputs are the
+  // sums that it reads.
+  apply,
   // A round of UpdateRule::sums: outputs[0], a sum over the ranks, from gradients inputs[0],
   // parameters inputs[1] and the sums of the rounds before, further inputs. contributing[n]: of the
   // bucket's parameter n, which ranks along these atoms have alike, only the first of them adds its
   // elements.
   sums,
-  swap,  // no update: exchanges the numbers of outputs[0] and outputs[1], flat slots of one dtype
-  // UpdateRule::apply: updates outputs[0] by inputs[0], the gradients or what was made of them.
-  // outputs[1], if given, receives the updated parameters in the ops' dtype. Further inputs are the
-  // sums that it reads.
-  apply,
+  // No update: exchanges the numbers of two flat slots of one dtype, inputs and outputs alike.
+  swap,
 };
 const char* name_of(Update update);
 

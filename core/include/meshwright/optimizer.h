@@ -183,13 +183,16 @@ class Optimizer {
     return std::vector<int>(parameters.size(), 0);
   }
 
-  // For use without a program: make_state() returns states of zeros, step() runs one update by the
+  // For use without a program: make_state() returns the states at first, step() runs one update by the
   // rule of a group, which has `apply` alone. `param` and `grad`: contiguous, of one shape, fp32 or
   // fp64.
   OptimizerState make_state(const at::Tensor& param, int group = 0) const {
     OptimizerState state;
-    for (std::size_t i = 0, n = rule(group).states.size(); i < n; ++i)
-      state.tensors.push_back(at::zeros_like(param, at::MemoryFormat::Contiguous));
+    const UpdateRule own = rule(group);
+    for (int i = 0, n = static_cast<int>(own.states.size()); i < n; ++i)
+      state.tensors.push_back(i == own.average
+                                  ? param.clone(at::MemoryFormat::Contiguous)
+                                  : at::zeros_like(param, at::MemoryFormat::Contiguous));
     return state;
   }
   void step(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,

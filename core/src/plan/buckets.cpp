@@ -109,10 +109,11 @@ class Flattener {
     const bool updates = program_.optimizer && !b_.counts;
     if (updates) b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.group));
     if (updates && !b_.rule->sums.empty() && b_.offload != Offload::nothing && !b_.update_on_device)
-      throw Error(Stage::plan, "optimizer.offload", "offload",
-                  "the update reads sums over whole parameters, which no host makes, and its state "
-                  "lies in host memory",
-                  "update = \"device\" beside offload, or an update without sums");
+      throw Error(
+          Stage::plan, "optimizer.offload", "offload",
+          "the update reads sums over whole parameters, which are made on the device alone, "
+          "and offload keeps its state in host memory",
+          "update = \"device\" beside offload, or an update without sums");
     const bool on_host = updates && b_.offload != Offload::nothing && !b_.update_on_device &&
                          b_.rule->whole == nullptr;
     const bool leaves = on_host && program_.slots[flat.stored].memory == Memory::device;

@@ -167,6 +167,7 @@ Instruction brought(const Program& program, int bucket, bool average) {
   if (swaps) {
     i.update = Update::swap;
     i.outputs.push_back(state);
+    i.inputs = i.outputs;
   } else {
     i.inputs = {average ? state : flat.master};
   }
@@ -185,7 +186,7 @@ bool read_averages(Program& program) {
     const Bucket& b = program.buckets[k];
     const int bucket = static_cast<int>(k);
     if (!b.rule || b.rule->average < 0) continue;
-    // No update is left to this program, which gathers by itself.
+    // An evaluation makes no update that a step of training has left, and begins its own gathers.
     program.buckets[k].update_overlaps_forward = program.buckets[k].gather_overlaps_forward = false;
     add(begin, {brought(program, bucket, true)});
     add(end, {brought(program, bucket, false)});

@@ -118,12 +118,8 @@ std::vector<std::pair<int, int>> on_device(const Bucket& bucket) {
   return brought;
 }
 
-bool among(const std::vector<int>& atoms, int atom) {
-  return std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
-}
-
 // The atoms over which several ranks have a parameter's whole direction: those that cut its
-// matrices, and those that sum its gradient and do not shard its bucket.
+// matrices, and those that sum its gradient.
 std::vector<int> atoms_of_owners(const Program& program, const Bucket& bucket, int parameter) {
   const Layout& stored = program.parameters[parameter].stored;
   const Layout whole = gathered(program.parameters[parameter],
@@ -131,7 +127,7 @@ std::vector<int> atoms_of_owners(const Program& program, const Bucket& bucket, i
   std::vector<int> atoms;
   for (int a = 0; a < static_cast<int>(stored.size()); ++a) {
     const auto at = static_cast<std::size_t>(a);
-    const bool sums = among(bucket.reduce_atoms, a) && !among(bucket.shard_atoms, a);
+    const bool sums = std::count(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), a) > 0;
     if (program.mesh.atoms()[at].ways > 1 && (sums || stored[at] != whole[at])) atoms.push_back(a);
   }
   return atoms;
@@ -255,12 +251,12 @@ std::vector<int> add_sums(Program& program, int bucket, int updated,
                         std::back_inserter(contributing.back()));
   }
   std::vector<int> made;
-  for (int round = 0; round < b.rule->rounds(); ++round) {
+  for (const std::int64_t numbers : places_of_sums(program, bucket).of_round) {
     Slot slot;
-    slot.name = fmt::format("{} sums {}", b.name, round + 1);
+    slot.name = fmt::format("{} sums {}", b.name, made.size() + 1);
     slot.layout = partial;
     slot.dtype = Dtype::fp64;
-    slot.extra = sums_of_round(program, bucket, round);
+    slot.extra = numbers;
     const int to = add_slot(program, std::move(slot));
     Instruction sums =
         with_states(program, update_of(program, bucket, Update::sums, b.flat.reduced, to));

@@ -141,7 +141,7 @@ class FootprintMaker {
 };
 
 const char* name_of(Update update) {
-  static constexpr std::array names{"none", "direction", "whole", "sums", "swap", "apply"};
+  static constexpr std::array names{"none", "direction", "whole", "apply", "sums", "swap"};
   return names[static_cast<std::size_t>(update)];
 }
 
@@ -542,6 +542,7 @@ void FootprintMaker::update() {
       sums();
       break;
     case Update::swap:
+      pass(0, touched(i_.outputs[0]));
       copies(2 * (touched(i_.outputs[0]) + touched(i_.outputs[1])));
       break;
     case Update::apply:
@@ -566,10 +567,8 @@ std::int64_t FootprintMaker::room_of_update(const UpdateSteps& steps) const {
   const bool sums = bucket().rule && !bucket().rule->sums.empty();
   int tensors = steps.temporaries + (sums && steps.casts ? 1 : 0);
   if (sums && bucket().rule->of_matrices()) {
-    const auto one = MatrixState::Side::one;
     tensors += static_cast<int>(bucket().rule->of_matrix.size());
-    for (const UpdateSum& sum : bucket().rule->sums)
-      tensors += sum.rows != one || sum.columns != one ? 1 : 0;
+    for (const UpdateSum& sum : bucket().rule->sums) tensors += sum.each ? 1 : 0;
     if (i_.update == Update::sums && !bucket().shard_atoms.empty()) ++tensors;  // a whole parameter
   }
   std::int64_t at_a_time = steps.at_a_time;
@@ -599,7 +598,7 @@ void FootprintMaker::direction() {
 
 void FootprintMaker::whole() {
   const MatrixUpdate update = matrix_update(rank_, i_);
-  if (!makes_update(rank_, i_)) {
+  if (!rank_.makes_update(i_)) {
     fresh(i_.outputs[0]);
     return works({.calls = 1, .bytes = static_cast<double>(rank_.bytes(i_.outputs[0]))});
   }

@@ -45,39 +45,6 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   return made;
 }
 
-bool makes_update(const RankView& rank, const Instruction& update) {
-  if (update.owner < 0) return true;
-  const std::vector<int>& atoms = update.contributing[0];
-  if (rank.index_among(atoms) != update.owner) return false;
-  const Program& program = rank.program();
-  const Bucket& bucket = program.buckets[update.bucket];
-  const std::int64_t shards = program.mesh.ways(bucket.shard_atoms),
-                     own = rank.index_among(bucket.shard_atoms);
-  Coordinates at = rank.at();
-  for (int other = 0, ways = program.mesh.ways(atoms); other < ways; ++other) {
-    int left = other;
-    for (std::size_t a = atoms.size(); a-- > 0;) {
-      const auto atom = static_cast<std::size_t>(atoms[a]);
-      at[atom] = left % program.mesh.atoms()[atom].ways;
-      left /= program.mesh.atoms()[atom].ways;
-    }
-    Range place;  // of the parameter in the bucket
-    for (const int p : bucket.parameters) {
-      std::int64_t size = 1;
-      for (const std::int64_t s :
-           program.local_shape(program.slots[program.parameters[p].slot], at))
-        size *= s;
-      place.size = size;
-      if (p == update.parameter) break;
-      place.offset += size;
-    }
-    const std::int64_t part = program.shard_elements(bucket, at), begin = own * part;
-    if (shards == 1 || (place.offset < begin + part && begin < place.offset + place.size))
-      return true;
-  }
-  return false;
-}
-
 UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n) {
   const Program& program = rank.program();
   const int p = program.buckets[bucket].parameters[n];
@@ -96,43 +63,24 @@ UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n) {
   return part;
 }
 
-namespace {
-
-// How many numbers a sum of a parameter has.
-std::int64_t numbers_of(const Program& program, int parameter, const UpdateSum& sum) {
-  const ProgramParameter& of = program.parameters[parameter];
-  UpdatedPart whole{.stacked = of.stacked, .rows = of.rows};
-  for (Dim dim : program.graph->value(of.value).dims)
-    whole.sizes.push_back(program.graph->size(dim));
-  const auto [number, m, n] = whole.shape(sum);
-  return number * m * n;
-}
-
-}  // namespace
-
-Range place_of_sum(const Program& program, int bucket, std::size_t n, std::size_t sum) {
+SumPlaces places_of_sums(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
-  const std::vector<UpdateSum>& sums = b.rule->sums;
-  Range place;
-  for (std::size_t p = 0; p < b.parameters.size(); ++p) {
-    for (std::size_t k = 0; k < sums.size(); ++k) {
-      if (sums[k].round != sums[sum].round) continue;
-      place.size = numbers_of(program, b.parameters[p], sums[k]);
-      if (p == n && k == sum) return place;
-      place.offset += place.size;
+  SumPlaces places;
+  places.of_round.resize(static_cast<std::size_t>(b.rule->rounds()));
+  for (const int p : b.parameters) {
+    const ProgramParameter& of = program.parameters[p];
+    UpdatedPart whole{.stacked = of.stacked, .rows = of.rows};
+    for (Dim dim : program.graph->value(of.value).dims)
+      whole.sizes.push_back(program.graph->size(dim));
+    std::vector<Range>& own = places.of_parameter.emplace_back();
+    for (const UpdateSum& sum : b.rule->sums) {
+      const auto [number, m, n] = whole.shape(sum);
+      std::int64_t& end = places.of_round[static_cast<std::size_t>(sum.round)];
+      own.push_back({end, number * m * n});
+      end += number * m * n;
     }
   }
-  return place;
-}
-
-std::int64_t sums_of_round(const Program& program, int bucket, int round) {
-  const Bucket& b = program.buckets[bucket];
-  std::int64_t count = 0;
-  for (const int p : b.parameters) {
-    for (const UpdateSum& sum : b.rule->sums)
-      if (sum.round == round) count += numbers_of(program, p, sum);
-  }
-  return count;
+  return places;
 }
 
 UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool accelerator) {
@@ -154,10 +102,11 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool a
   }
   // A bucket without a rule, which experts' loads move, has few elements; directions have the
   // optimizer's dtype already.
-  steps.casts = bucket.rule && update.parameter < 0 && from.dtype != to.dtype;
+  const Dtype updated = update.update == Update::sums ? program.optimizer_dtype : to.dtype;
+  steps.casts = bucket.rule && update.parameter < 0 && from.dtype != updated;
   std::int64_t piece = accelerator && !steps.host ? cast_at_a_time_on_accelerators : cast_at_a_time;
   if (bucket.rule && update.parameter < 0) steps.temporaries = bucket.rule->apply->temporaries();
-  if (steps.temporaries > 0 && !accelerator) piece = in_cache_at_a_time;
+  if (steps.temporaries > 0 && (!accelerator || steps.host)) piece = in_cache_at_a_time;
   const bool pieces =
       (steps.casts || steps.temporaries > 0) && !(bucket.rule && bucket.rule->of_matrices());
   steps.at_a_time = pieces ? std::min(steps.elements, piece) : steps.elements;

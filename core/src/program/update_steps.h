@@ -20,16 +20,15 @@ struct MatrixUpdate : MatrixSizes {
 };
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update);
 
-// Whether the rank makes a matrix's update: it is the owner (Instruction::owner), and one of the
-// ranks that get the result updates an element of it.
-bool makes_update(const RankView& rank, const Instruction& update);
-
 // What the rank updates of the n-th parameter of a bucket whose rule reads sums.
 UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n);
-// Where a sum of the bucket's n-th parameter lies among the sums of its round.
-Range place_of_sum(const Program& program, int bucket, std::size_t n, std::size_t sum);
-// The number of all sums of a round.
-std::int64_t sums_of_round(const Program& program, int bucket, int round);
+// Where the sums of a bucket lie among those of their round: by parameter of the bucket, by sum; and
+// how many numbers each round has.
+struct SumPlaces {
+  std::vector<std::vector<Range>> of_parameter;
+  std::vector<std::int64_t> of_round;
+};
+SumPlaces places_of_sums(const Program& program, int bucket);
 
 struct UpdateSteps {
   std::int64_t elements = 0;        // elements that the rank updates, or whose directions it makes

@@ -152,7 +152,7 @@ void Executor::update(Lowered& l, Microbatch& m) {
       direction(l, m, numbers);
       break;
     case Update::whole:
-      if (!numbers.left_out) whole(l, m);
+      whole(l, m, numbers.left_out);
       break;
     case Update::sums:
       sums(l, m, numbers);
@@ -262,10 +262,11 @@ std::vector<at::Tensor> Executor::kept_of(const std::vector<UpdateRun::Kept>& li
   return kept;
 }
 
-void Executor::whole(const Lowered& l, Microbatch& m) {
+void Executor::whole(const Lowered& l, Microbatch& m, bool left_out) {
+  if (left_out && l.said->owner < 0) return;
   const MatrixUpdate& size = l.update->matrix;
   const at::Tensor& direction = tensor(m, l.input);
-  if (!l.update->owns) {
+  if (!l.update->owns || left_out) {  // the moves that follow are those of every step
     m.slots[l.output.slot] = at::zeros_like(direction);
     return;
   }
@@ -384,10 +385,10 @@ void Executor::apply_summed(const Lowered& l, const Microbatch& m, const UpdateN
   let_go(call);
 }
 
-// Nothing else of a step is in memory then, and a piece is small: the ledger need not know it.
 void Executor::swap(const Instruction& i) {
   constexpr std::int64_t at_a_time = 1 << 15;
-  const Ledger::Pause unbooked(ledger_);
+  const Ledger::Kernel kernel(ledger_);
+  const HostWait waits("an exchange of averages and parameters");
   const at::Tensor &a = storage_[i.outputs[0]], &b = storage_[i.outputs[1]];
   for (std::int64_t at = 0; at < a.numel(); at += at_a_time) {
     const std::int64_t size = std::min(at_a_time, a.numel() - at);

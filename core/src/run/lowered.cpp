@@ -234,13 +234,14 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
       if (op) run->parts.push_back({op.get(), sizes.place(p)});
     }
   }
-  if (bucket.rule && !bucket.rule->sums.empty()) add_summed(i, sizes, *run);
+  const bool reads_sums = i.update == Update::sums || i.update == Update::apply;
+  if (reads_sums && bucket.rule && !bucket.rule->sums.empty()) add_summed(i, sizes, *run);
   if (i.parameter < 0) return run;
   if (i.update == Update::direction) {
     run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
     return run;
   }
-  run->owns = makes_update(sizes, i);
+  run->owns = sizes.makes_update(i);
   const MatrixUpdate& matrix = run->matrix = matrix_update(sizes, i);
   run->own = {matrix.first + matrix.begin - sizes.shard(i.bucket).offset,
               matrix.end - matrix.begin};
@@ -263,6 +264,7 @@ std::vector<UpdateRun::Kept> Lowering::kept_of(const Bucket& bucket, const RankV
 void Lowering::add_summed(const Instruction& i, const RankView& sizes, UpdateRun& run) const {
   const Bucket& bucket = program_.buckets[i.bucket];
   const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
+  const SumPlaces places = places_of_sums(program_, i.bucket);
   run.casts = steps.casts;
   run.at_a_time = steps.at_a_time;
   for (std::size_t n = 0; n < bucket.parameters.size(); ++n) {
@@ -271,8 +273,7 @@ void Lowering::add_summed(const Instruction& i, const RankView& sizes, UpdateRun
     if (one.part.elements.size == 0) continue;
     one.first = sizes.place(p).offset + one.part.elements.offset - sizes.shard(i.bucket).offset;
     one.contributes = i.contributing.empty() || sizes.contributes(i.contributing[n]);
-    for (std::size_t k = 0; k < bucket.rule->sums.size(); ++k)
-      one.places.push_back(place_of_sum(program_, i.bucket, n, k));
+    one.places = places.of_parameter[n];
     one.kept = kept_of(bucket, sizes, p, program_.matrices(program_.parameters[p], at_));
     run.summed.push_back(std::move(one));
   }

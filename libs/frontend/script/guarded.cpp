@@ -152,10 +152,13 @@ struct GuardedRule {
     } else if ((rule.direction == nullptr) != (rule.whole == nullptr)) {
       fault = rule.whole == nullptr ? "has a `direction`, but no `whole` that reads it"
                                     : "has a `whole`, but no `direction` that it could read";
-    } else if (rule.sums.empty() != (rule.summing == nullptr) ||
-               (rule.whole != nullptr && !rule.sums.empty())) {
-      fault =
-          "has `sums` and no op `summing` of their terms, or the op alone, or sums beside `whole`";
+    } else if (rule.sums.empty() != (rule.summing == nullptr)) {
+      fault = rule.sums.empty() ? "has an op `summing` of no `sums`"
+                                : "has `sums`, and no op `summing` that gives their terms";
+    } else if (rule.whole != nullptr && !rule.sums.empty()) {
+      fault = "has `sums` beside `whole`, which reads none";
+    } else if (rule.by_owner && (rule.whole == nullptr || !rule.of_matrix.empty())) {
+      fault = "is `by_owner`, and has no `whole` or keeps states of matrices";
     } else if (rule.average >= static_cast<int>(rule.states.size())) {
       fault = fmt::format("has {} states, and the state {} is its average", rule.states.size(),
                           rule.average);
@@ -164,7 +167,7 @@ struct GuardedRule {
     }
     if (fault.empty()) return;
     refuse(speaker, group, fault,
-           "an UpdateRule has `apply` alone, or for matrices `direction`, "
+           "an UpdateRule has `apply`, which may read `sums`, or for matrices `direction`, "
            "`whole` and `apply` (meshwright/optimizer.h)");
   }
   [[noreturn]] static void refuse(const PluginPlace& speaker, int group, const std::string& fault,

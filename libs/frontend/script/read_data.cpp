@@ -34,16 +34,23 @@ std::vector<fs::path> files_of(const TokenSource& source) {
   return files;
 }
 
-// A source's fractions of its tokens (its option `part`).
-std::pair<double, double> part_of(const Values& values) {
-  Json part = values.has("part") ? values.at("part") : Json();
-  for (Json of = values.json(); of.contains("data") && of["data"].is_object();) {
-    of = Json(of["data"]);  // a source that reads by another one
-    if (of.contains("part")) part = of["part"];
+// The fractions of tokens between which a source's option `part` lies, or those of the sources that
+// it reads by.
+std::pair<double, double> part_of(const Json& options) {
+  const Json part = options.value("part", Json());
+  if (part.is_array() && part.size() == 2 && part[0].is_number() && part[1].is_number())
+    return {part[0].get<double>(), part[1].get<double>()};
+  std::pair<double, double> all{1, 0};
+  for (const char* key : {"data", "sources", "sets"}) {
+    if (!options.contains(key) || !options[key].is_structured()) continue;
+    const bool one = options[key].is_object() && key == std::string("data");
+    for (const Json& of : one ? Json::array({options[key]}) : options[key]) {
+      if (!of.is_object()) continue;
+      const auto [from, to] = part_of(of);
+      all = {std::min(all.first, from), std::max(all.second, to)};
+    }
   }
-  const bool two =
-      part.is_array() && part.size() == 2 && part[0].is_number() && part[1].is_number();
-  return two ? std::pair(part[0].get<double>(), part[1].get<double>()) : std::pair(0.0, 1.0);
+  return all.first < all.second ? all : std::pair(0.0, 1.0);
 }
 
 // A file that both sources read; empty: there is none, or they read different parts of the same
@@ -51,8 +58,8 @@ std::pair<double, double> part_of(const Values& values) {
 std::string read_by_both(const TokenSource& a, const Values& of_a, const TokenSource& b,
                          const Values& of_b) {
   const std::vector<fs::path> here = files_of(a), there = files_of(b);
-  const auto [from, to] = part_of(of_a);
-  const auto [begin, end] = part_of(of_b);
+  const auto [from, to] = part_of(of_a.json());
+  const auto [begin, end] = part_of(of_b.json());
   if (here == there && (to <= begin || end <= from)) return "";
   const auto both = std::ranges::find_first_of(here, there);
   return both == here.end() ? "" : both->string();
@@ -210,7 +217,8 @@ std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen,
 
 // The seed with which a source of the training data's kind makes the same tokens.
 std::int64_t DataReader::seed_like_training(const Chosen& chosen) const {
-  if (data_ && data_->registration == chosen.registration && data_->values.has("seed"))
+  const bool alike = data_ && data_->registration == chosen.registration;
+  if (data_ && data_->values.has("seed") && (alike || !chosen.values.has("seed")))
     return data_->values.integer("seed");
   return values_.has("seed") ? values_.integer("seed") : 0;
 }
@@ -241,11 +249,15 @@ Json DataReader::evaluation(RunSetup& setup, Evaluation& evaluation) {
   // than those that the model learns.
   if (setup.held_out_data && setup.held_out_data->tokens() == 0)
     setup.held_out_data = open_source(*chosen, "evaluate.data", seed_like_training(*chosen));
+  const std::int64_t batches = evaluation.batches;  // of each set
+  if (setup.held_out_data)
+    evaluation.batches *=
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(setup.held_out_data->sets().size()));
   held_out_ = chosen;
   Json data = resolved_value(chosen->values.json());
   data.erase("sequence");
   data["kind"] = chosen->registration->name;
-  Json read{{"data", data}, {"every", evaluation.every}, {"batches", evaluation.batches}};
+  Json read{{"data", data}, {"every", evaluation.every}, {"batches", batches}};
   if (given.text("by") != "parameters") read["by"] = given.at("by");
   return read;
 }

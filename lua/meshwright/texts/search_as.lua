@@ -113,6 +113,7 @@ local function megatron_experts(t, model, add, size)
     t.refuse("model.balance = %s", format.lua(balance))
   end
   if model("jitter", 0) > 0 then add("moe-input-jitter-eps", format.number(model "jitter")) end
+  if model("noise", 0) > 0 then t.refuse("model.noise = %s", format.lua(model "noise")) end
   if model("groups", 1) > 1 then
     size("moe-router-num-groups", "groups")
     add("moe-router-group-topk", model("group_top", 1))

@@ -21,7 +21,7 @@ class Draws {
       : numbers_(std::move(numbers)), sequence_(dims.at("seq").global) {
     Fnv1a<std::uint64_t> hash;
     hash.add(op.name.data(), op.name.size());
-    key_ = static_cast<std::int64_t>(hash.value());
+    key_ = hash.value();
     const auto count = static_cast<std::int64_t>(to.size());
     places_ = at::zeros(std::vector<std::int64_t>(to.size(), 1), numbers_.options());
     std::int64_t stride = 1;
@@ -59,7 +59,8 @@ class Draws {
   // In [0, 1), a multiple of 2^-24: the same number in every precision.
   template <class Part>
   at::Tensor uniform(int draw, const Part& part, at::ScalarType real) const {
-    const std::int64_t key = key_ + (draw + 1) * golden;
+    const auto key =
+        static_cast<std::int64_t>(key_ + (static_cast<std::uint64_t>(draw) + 1) * golden);
     at::Tensor numbers = part(numbers_);
     if (draw == of_sample) {
       const at::Tensor seed = numbers.bitwise_right_shift(63 - seed_bits);
@@ -68,12 +69,12 @@ class Draws {
       numbers = seed.bitwise_left_shift(63 - seed_bits).add_(sample);
     }
     at::Tensor bits = mixed(numbers.bitwise_xor(key));
-    if (draw != of_sample) bits = mixed(bits + part(places_) * golden);
+    if (draw != of_sample) bits = mixed(bits + part(places_) * static_cast<std::int64_t>(golden));
     constexpr int used = 24;
     return logical_shift(bits, 64 - used).to(real).mul_(1.0 / (1 << used));
   }
 
-  static constexpr auto golden = static_cast<std::int64_t>(0x9E3779B97F4A7C15);
+  static constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
 
   static at::Tensor logical_shift(const at::Tensor& bits, int by) {
     return bits.bitwise_right_shift(by).bitwise_and_((std::int64_t{1} << (64 - by)) - 1);
@@ -88,7 +89,8 @@ class Draws {
   }
 
   at::Tensor numbers_, places_;
-  std::int64_t sequence_, key_ = 0;
+  std::int64_t sequence_;
+  std::uint64_t key_ = 0;
 };
 
 }  // namespace mw::kernel

@@ -247,7 +247,8 @@ void check_plan(const Plan& plan, Problems& problems);
 // The plan of an evaluation: programs that compute the forward of every microbatch and the loss,
 // with the gathers and sends that these need, and update nothing. The programs keep the same
 // parameters in the same tensors (Executor::also). `schedule` stays that of training; the forwards
-// run in its order.
+// run in its order. `average`: they compute with the averages that the optimizer keeps, and the
+// result is null if it keeps none.
 std::shared_ptr<const Plan> forward_only(const Plan& plan, bool average = false);
 
 }  // namespace mw

@@ -129,8 +129,10 @@ class RankView {
   int like(int op) const { return like_.first(op); }
   // Whether the rank has coordinate 0 on all of these atoms (Instruction::contributing).
   bool contributes(const std::vector<int>& atoms) const;
-  // The rank's place among those whose coordinates differ from its own on these atoms only.
-  int index_among(const std::vector<int>& atoms) const;
+  // Whether the rank is the one that makes a matrix's update (Instruction::owner).
+  bool makes_update(const Instruction& i) const {
+    return i.owner < 0 || index_among(i.contributing[0]) == i.owner;
+  }
   // Whether the rank runs this compute. It does not if only other ranks contribute its gradients.
   bool runs(const Instruction& instruction) const;
   DataCut data_cut(int slot) const;
@@ -155,6 +157,7 @@ class RankView {
   void size_slot(int slot) const;
   MoveSize size_of_exchange(const Instruction& instruction) const;
   MoveSize size_of_steps(const Instruction& instruction) const;
+  int index_among(const std::vector<int>& atoms) const;
 
   const Program& program_;
   const Coordinates at_;
