@@ -1263,7 +1263,6 @@ function mw.adamw(options) end
 ---@field optimizer? any what updates the parameters: mw.adamw { … }, mw.groups { … }
 ---@field [1]? any the same as optimizer
 ---@field decay? number what is left of the average after a step (default 0.999) (0 .. 0.9999999)
----@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
 
 ---An average of the parameters beside an optimizer.
 ---@param options? meshwright.ema|any

@@ -118,7 +118,8 @@ local function declared(given)
       core.refuse(("mw.update: the state %s is no name, or is there twice"):format(described(name)),
         'states = { "m", "v", r = "rows" }')
     elseif own and item ~= "rows" and item ~= "columns" then
-      core.refuse(("mw.update: the state %s is by %s"):format(name, described(item)), 'a state of matrices is by "rows" or "columns"')
+      core.refuse(("mw.update: the state %s is by %s"):format(name, described(item)),
+        'a state of matrices is by "rows" or "columns"')
     end
     if math.type(key) then names[key] = name elseif own then by[#by + 1] = name end
     if math.type(key) or own then known[name] = own and (item == "rows" and rows or columns) or elements end
@@ -201,7 +202,8 @@ return function(given)
   end
   local options = {}
   for key, item in pairs(given) do options[key] = item end
-  local record = { list = tape.list, sums = tape.sums, states = tape.states, by = tape.by, kept = tape.kept, result = tape.result }
+  local record = { list = tape.list, sums = tape.sums, states = tape.states, by = tape.by, kept = tape.kept,
+    result = tape.result }
   options.step = function() return record end
   return options
 end

@@ -167,6 +167,14 @@ class Updates(ProgramCase):
                     self.assertNotEqual(found, [one["loss"] for one in plain["held_out"]])
                     first = first if mix != "{}" or precision != "fp64" else found
                     np.testing.assert_allclose(found, first, rtol=1e-12 if precision == "fp64" else 1e-3)
+        evaluated = "evaluate = { every = 1, batches = 1, data = mw.synthetic {}, by = 'average' }"
+        for inner in ("lamb", "adafactor", "free"):  # updates that read sums, and those left out by an overflow
+            by = inner if inner == "free" else f"mw.ema {{ {inner} }}"
+            self.only("run", self.write(SCRIPT + f"mw.train(experiment(llama, {{ zero {{ 2, stage = 1 }} }}, {{ optimizer = {by}, {evaluated} }}))"))
+        for mix in ("{ dp(2), tp(2) }", "{ zero { 2, stage = 2 }, tp(2) }"):
+            overflows = "precision = 'fp16', loss_scale = { init = 2^40, interval = 2 }, check = 'replicas'"
+            run = self.only("run", self.write(SCRIPT + f"mw.train(experiment(llama, {mix}, {{ optimizer = owner, {overflows} }}))"))
+            self.assertTrue(np.isfinite(run["losses"]).all())
         for inner in ("lamb", "adafactor"):  # whose updates stay as they are
             calls = "".join(f"mw.train(experiment(llama, {{ zero(2) }}, {{ optimizer = {one} }}))\n" for one in (inner, f"mw.ema {{ {inner} }}"))
             alone, beside = self.all("run", self.write(SCRIPT + calls))

@@ -2,13 +2,10 @@
 // optimizer.
 #pragma once
 
-#include <fmt/core.h>
-
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/json.h"
 #include "meshwright/registration.h"
@@ -24,6 +21,11 @@ struct NamedChoice {
 // nothing if the value has no name.
 std::optional<NamedChoice> named_choice(const Json& given);
 
+// The same; throws Error (options) with this key and hint if the value has no name, and so is no
+// `what`.
+NamedChoice needed_choice(const Json& given, const std::string& key, const char* what,
+                          const char* hint);
+
 // Makes the thing that a script gives at `key` of another thing's options, as the optimizers of
 // mw.groups. `what` and `hint` are for the message that it is none: "optimizer", "mw.adamw { … }".
 // Throws Error (options); its problems have keys that begin with `key`.
@@ -31,15 +33,12 @@ template <class Thing, class... Context>
 std::shared_ptr<const Thing> make_inner(const Values& values, const Json& given,
                                         const std::string& key, const char* what, const char* hint,
                                         const Context&... context) {
-  const std::optional<NamedChoice> choice = named_choice(given);
-  if (!choice)
-    throw Error(Stage::options, "option.value", key,
-                fmt::format("{} is no {}", lua_text(given), what), hint);
+  const NamedChoice choice = needed_choice(given, key, what, hint);
   const std::string path = values.path(key);
   try {
     Problems problems;
-    const Registration& found = values.catalog().find(KindOf<Thing>::kind, choice->name, path);
-    Values own = found.options().read(choice->options, path, problems);
+    const Registration& found = values.catalog().find(KindOf<Thing>::kind, choice.name, path);
+    Values own = found.options().read(choice.options, path, problems);
     own.set_reach(values.reach());
     problems.throw_if_any();
     return make<Thing>(found, own, context...);

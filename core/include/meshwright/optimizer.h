@@ -183,9 +183,9 @@ class Optimizer {
     return std::vector<int>(parameters.size(), 0);
   }
 
-  // For use without a program: make_state() returns the states at first, step() runs one update by the
-  // rule of a group, which has `apply` alone. `param` and `grad`: contiguous, of one shape, fp32 or
-  // fp64.
+  // For use without a program: make_state() returns the states at first, and step() runs one update
+  // by the rule of a group, which has `apply` alone. `param` and `grad`: contiguous, of one shape,
+  // fp32 or fp64.
   OptimizerState make_state(const at::Tensor& param, int group = 0) const {
     OptimizerState state;
     const UpdateRule own = rule(group);

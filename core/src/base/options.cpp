@@ -357,6 +357,13 @@ std::string Values::find_file(const std::string& path) const {
   return reach_ ? mw::find_file(path, reach_->roots).string() : path;
 }
 
+NamedChoice needed_choice(const Json& given, const std::string& key, const char* what,
+                          const char* hint) {
+  if (auto choice = named_choice(given)) return *std::move(choice);
+  throw Error(Stage::options, "option.value", key,
+              fmt::format("{} is no {}", lua_text(given), what), hint);
+}
+
 std::optional<NamedChoice> named_choice(const Json& given) {
   if (given.is_string()) return NamedChoice{given.get<std::string>()};
   NamedChoice choice;

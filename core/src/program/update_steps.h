@@ -22,8 +22,8 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update);
 
 // What the rank updates of the n-th parameter of a bucket whose rule reads sums.
 UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n);
-// Where the sums of a bucket lie among those of their round: by parameter of the bucket, by sum; and
-// how many numbers each round has.
+// Where the sums of a bucket lie among those of their round, by parameter of the bucket and by sum,
+// and how many numbers each round has.
 struct SumPlaces {
   std::vector<std::vector<Range>> of_parameter;
   std::vector<std::int64_t> of_round;

@@ -256,7 +256,7 @@ class Map final : public OpType {
     // The larger of two needs. Without a fused kernel, all elements at once: what the nodes make,
     // and copies of operands of a half type. With one, gradients that are summed over dims.
     const int copies = element < wide_element(element) ? count_ + (backward ? 1 : 0) : 0;
-    const std::int64_t tokens = dims.count({"batch", "seq"});
+    const std::int64_t tokens = draws_ ? dims.count({"batch", "seq"}) : 0;
     for (int draw = 0; draws_ && draw < Expressions::draws; ++draw)
       if (mentioned(roots, Expressions::first_draw + draw))
         cost.bytes += Draws::bytes(draw, out, tokens);
