@@ -104,7 +104,7 @@ class Registered(ProgramCase):
 
     def test_types_for_editors(self):
         made = self.call("lua-types", *PATH).stdout
-        self.assertIn("---@class meshwright.plugin.kit.lion\n---@field lr number", made)
+        self.assertIn("---@class meshwright.plugin.kit.lion\n---@field lr? number", made)
         self.assertRegex(made, r"---@field tiny fun\(options\?: meshwright\.plugin\.kit\.tiny\|integer\): "
                                r"meshwright\.Model")
 
