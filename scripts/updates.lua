@@ -16,7 +16,7 @@ local function with(defaults, given)
   return defaults
 end
 
--- Of Adam: the ratio of the averages, without their bias from zero.
+-- Adam's direction: the ratio of its two averages, without their bias from zero.
 local function adam(g, s, t, o)
   local b1, b2 = o.betas[1], o.betas[2]
   s.m = b1 * s.m + (1 - b1) * g
@@ -84,9 +84,9 @@ end
 --- Clips of a gradient, for a step of one's own: g = updates.clip.value(g, 1).
 updates.clip = {
   value = function(g, most) return g:max(-most):min(most) end,
-  --- by the norm of this parameter's gradient
+  --- Scales a parameter's gradient down to a norm.
   tensor = function(g, most) return g * (most / ((g * g):sum():sqrt() + 1e-6)):min(1) end,
-  --- of matrices, by the norm of each row against that of the parameter's row (Brock et al. 2021)
+  --- Scales rows of a matrix's gradient down to a share of the parameter's (Brock et al. 2021).
   adaptive = function(p, g, share)
     local function norm(x) return (x * x):sum("columns"):sqrt() end
     return g * (share * norm(p):max(1e-3) / norm(g):max(1e-6)):min(1)

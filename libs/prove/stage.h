@@ -183,7 +183,7 @@ class StageProof {
   void whole(const Instruction& i);
   void apply_update(const Instruction& i, const Bucket& bucket);
   void need_sums(const Instruction& i, std::size_t first, int rounds);
-  void need_gradients(const Instruction& i, const Bucket& bucket, int to);
+  void need_gradients(const Instruction& i, const Bucket& bucket, int to, bool left);
   void sums(const Instruction& i, const Bucket& bucket);
   void advance(int slot, int parameter, Region::Kind kind);
   void check_states(const Instruction& i, const Bucket& bucket);

@@ -195,15 +195,19 @@ void StageProof::need_sums(const Instruction& i, std::size_t first, int rounds) 
   }
 }
 
-// Gradients that an update of a whole bucket reads: complete, and cut as what it updates is.
-void StageProof::need_gradients(const Instruction& i, const Bucket& bucket, int to) {
+// Checks the gradients that an update of a whole bucket reads: they are complete, and cut as what
+// is updated. `left`: the step before has left them.
+void StageProof::need_gradients(const Instruction& i, const Bucket& bucket, int to, bool left) {
   const int from = i.inputs[0];
-  const Flat& f = there(from, false);
+  const Flat& f = left ? left_gradients(from) : there(from, false);
   if (f.bucket != i.bucket)
     refuse("prove.update", name(from) + " does not belong to " + bucket.name, from);
   check_same_part(from, to);
-  for (std::size_t n = 0; n < f.regions.size(); ++n)
-    need_complete(f.regions[n], bucket.parameters[n], from);
+  for (std::size_t n = 0; n < f.regions.size(); ++n) {
+    Region region = f.regions[n];
+    region.stale = region.stale != left;
+    need_complete(region, bucket.parameters[n], from);
+  }
 }
 
 // Update::sums: each element of each parameter is counted once over all ranks.
@@ -211,7 +215,7 @@ void StageProof::sums(const Instruction& i, const Bucket& bucket) {
   const int to = one(i.outputs, "output");
   if (!bucket.rule || bucket.rule->sums.empty() || i.inputs.size() < 2)
     refuse("prove.update", bucket.name + " has no rule that reads sums");
-  need_gradients(i, bucket, i.inputs[1]);
+  need_gradients(i, bucket, i.inputs[1], false);
   const Flat& updated = there(i.inputs[1], false);
   for (const Region& region : updated.regions) {
     if (updated.bucket != i.bucket || region.kind != Region::Kind::parameter || region.version != 0)
@@ -405,15 +409,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
       refuse("prove.update", bucket.name + " is updated by matrices, one after the other");
     const bool left = completes_update(program_, i);
     if (left && first_step_) return cast_updated(i);  // no earlier step has left an update
-    const Flat& f = left ? left_gradients(from) : there(from, false);
-    if (f.bucket != i.bucket)
-      refuse("prove.update", name(from) + " does not belong to " + bucket.name, from);
-    check_same_part(from, to);
-    for (std::size_t n = 0; n < f.regions.size(); ++n) {
-      Region region = f.regions[n];
-      region.stale = region.stale != left;
-      need_complete(region, bucket.parameters[n], from);
-    }
+    need_gradients(i, bucket, to, left);
     if (bucket.rule) advance_states(i, bucket, from);
     if (sums) {
       for (const int kept : bucket.flat.of_matrix) advance(kept, -1, Region::Kind::state);

@@ -1,5 +1,5 @@
--- mw.update { states = …, step = function(p, g, s, t) … end, lr = … }: the step is called once,
--- with values that record what is computed of them. The program computes it for each parameter.
+-- mw.update { states = …, step = function(p, g, s, t) … end, lr = … } calls the step once, and
+-- records what it computes of its values. The program computes the record for each parameter.
 local core = require "meshwright.core"
 
 -- What a value has numbers for.
@@ -10,8 +10,8 @@ local function joined(a, b)
   return math.min(a, b) == rows and both == columns and elements or both
 end
 
--- Of each value: its tape, its index there, what it has numbers for, and how many sums stand one in
--- another in it.
+-- Facts of a value, by the value: its tape, its index on the tape, what it has numbers for, and how
+-- many sums stand one in another in it.
 local of = setmetatable({}, { __mode = "k" })
 local value = { __name = "meshwright.update.value" }
 

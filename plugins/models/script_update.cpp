@@ -2,10 +2,11 @@
 // each element and of sums over whole parameters (lua/meshwright/update.lua).
 //
 // update { states = { "m" }, step = function(p, g, s, t) … end, lr }: the script's `step` gives the
-//   record. `list`: { "operand", PLACE }, { "number", 0.9 }, { "^", A, 2 }, { "neg", A },
-//   { "+", A, B }, or another function of the values A and B before it. `sums`: of which value, in
-//   which round. `states` of elements, and `by` rows or columns; `kept`: their new values, in that
-//   order; `result`: the parameter's. Operands are p, g, t.lr, t.step, the states and the sums.
+//   record. `list` has values: { "operand", PLACE }, { "number", 0.9 }, { "^", A, 2 },
+//   { "neg", A }, { "+", A, B }, or another function of the values A and B before it; the operands
+//   are p, g, t.lr, t.step, the states and the sums. `sums` says the value and the round of each
+//   sum. `states` names states of elements, and `by` states of rows or columns. `kept` has the
+//   states' new values, in this order, and `result` is the parameter's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -137,14 +138,12 @@ class ScriptUpdate final : public Optimizer, public ElementOp, public UpdateTerm
       arguments.push_back(before.at(node.at(k).get<std::size_t>()));
     if (const auto sign = signs.find(what); sign != signs.end())
       return f.apply(sign->second, arguments[0], arguments.size() > 1 ? arguments[1] : -1);
-    const std::vector<std::string>& known = Expressions::functions();
-    const std::size_t wanted = what == "max" || what == "min" || what == "softcap" ? 2 : 1;
-    const bool there = std::find(known.begin(), known.end(), what) != known.end();
-    if (there && arguments.size() == wanted) return f.call(what, arguments);
+    const std::size_t wanted = Expressions::arguments_of(what);
+    if (wanted > 0 && arguments.size() == wanted) return f.call(what, arguments);
     throw Error(Stage::options, "update.script", "step",
-                there ? fmt::format("{} takes {}", what, plural(wanted, "value"))
-                      : fmt::format("there is no function {}", quote(what)),
-                "functions: sum, mean, " + join(known));
+                wanted > 0 ? fmt::format("{} takes {}", what, plural(wanted, "value"))
+                           : fmt::format("there is no function {}", quote(what)),
+                "functions: sum, mean, " + join(Expressions::functions()));
   }
 
   // The new values of the parameter and of the states of elements.

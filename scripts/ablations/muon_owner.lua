@@ -1,5 +1,5 @@
--- Which ranks should orthogonalise Muon's matrices? Every rank that has them, or one of them, with
--- the matrices shared out by cost.
+-- Should every rank that has one of Muon's matrices orthogonalise it, or should one rank do so for
+-- all of them?
 --
 -- Newton-Schulz needs a whole matrix. Ranks of tp gather it, and ranks of dp have it anyway: with
 -- "every" all of them do the same work, and with "owner" one does it and the others get their part

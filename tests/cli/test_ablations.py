@@ -90,7 +90,7 @@ class Ablations(ProgramCase):
         rows = self.rows(text, rf"^(dp|tp|ZeRO).*(every|owner) +{N} +{N} +{N}$")
         self.assertEqual(len(rows), 6)
         for every, owner in zip(rows[::2], rows[1::2]):
-            self.assertLess(float(owner[2]), float(every[2]))             # what is sent costs less than what is saved
+            self.assertLess(float(owner[2]), float(every[2]))             # the step is predicted to be shorter
             self.assertGreater(float(owner[3]), float(every[3]))
         self.assertLess(float(re.search(r"one rank to (\S+)\.$", said["Answer"])[1]), 1e-10)
 

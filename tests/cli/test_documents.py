@@ -162,12 +162,7 @@ class Documents(ProgramCase):
 
     def test_losses_and_norms_are_those_of_transformers(self):
         """Eight packings, with prompts that count nothing, a microbatch and a rank in which no label counts."""
-        torch, transformers = hf.load()
-        config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                                          num_key_value_heads=2, tie_word_embeddings=False, initializer_range=0.2, rope_theta=1e4,
-                                          attn_implementation="eager")
-        model = transformers.LlamaForCausalLM(config).double()
-        model.save_pretrained(self.folder / "theirs")
+        torch, model = hf.small_llama(self.folder / "theirs")
         random = np.random.default_rng(1)
         tokens = random.integers(0, 64, 64 * 16 + 2)  # one more than the labels of 8 steps of 8 rows need
         lengths = []

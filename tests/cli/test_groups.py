@@ -132,12 +132,7 @@ class Groups(ProgramCase):
         self.assertIn("5, 3 layers", done.stdout + done.stderr)
 
     def test_losses_are_those_of_torch(self):
-        torch, transformers = hf.load()
-        config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                                          num_key_value_heads=2, tie_word_embeddings=False, initializer_range=0.2, rope_theta=1e4,
-                                          attn_implementation="eager")
-        model = transformers.LlamaForCausalLM(config).double()
-        model.save_pretrained(self.folder / "theirs")
+        torch, model = hf.small_llama(self.folder / "theirs")
         tokens = np.random.default_rng(1).integers(0, 64, 80 * 16 + 2)
         tokens.astype(np.uint8).tofile(self.folder / "tokens.bin")
         of = {"vectors": [], "mlp": [], "rest": []}

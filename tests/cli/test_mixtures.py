@@ -27,7 +27,7 @@ class Mixtures(ProgramCase):
             tokens.astype(np.uint8).tofile(self.folder / f"{name}.bin")
 
     def test_shares_are_those_of_the_weights(self):
-        # With a rate of zero a step's loss tells its tokens, whose means are those of each source.
+        # A rate of zero keeps the model as it is, so a run's mean loss is that of its tokens.
         still = "{ optimizer = mw.sgd { lr = 0 }, batch = 512, microbatch = 64, steps = 8, data = %s }"
         runs = self.all("run", self.write(SCRIPT + "".join(f"mw.train(experiment({{}}, {still % data}))\n"
                                                            for data in ("mixed", 'source "a"', 'source "b"', 'source "c"'))))

@@ -72,12 +72,7 @@ class Updates(ProgramCase):
         return run["losses"]
 
     def test_ten_steps_are_those_of_torch(self):
-        torch, transformers = hf.load()
-        config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                                          num_key_value_heads=2, tie_word_embeddings=False, initializer_range=0.2, rope_theta=1e4,
-                                          attn_implementation="eager")
-        model = transformers.LlamaForCausalLM(config).double()
-        model.save_pretrained(self.folder / "theirs")
+        torch, model = hf.small_llama(self.folder / "theirs")
         start = {name: p.detach().clone() for name, p in model.named_parameters()}
         tokens = np.random.default_rng(1).integers(0, 64, 80 * 16 + 2)
         tokens.astype(np.uint8).tofile(self.folder / "tokens.bin")
@@ -117,7 +112,7 @@ class Updates(ProgramCase):
             u = adam(g, s, t, 0.9, 0.999, 1e-4) + 0.01 * p
             p -= 1e-2 * (p.norm() / u.norm()) * u
 
-        def free(p, g, s, t):                                         # as its authors write it, with z instead of x
+        def free(p, g, s, t):                                         # the form of Defazio et al. 2024, which keeps z
             z = s.setdefault("z", p.clone())
             s["v"] = 0.999 * s.get("v", 0) + 0.001 * g * g
             d = g / ((s["v"] / (1 - 0.999 ** t)).sqrt() + 1e-4)

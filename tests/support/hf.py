@@ -29,3 +29,14 @@ def load():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     return torch, transformers
+
+
+def small_llama(folder):
+    """(torch, a Llama of transformers in float64), whose weights are saved in the folder."""
+    torch, transformers = load()
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=2, tie_word_embeddings=False, initializer_range=0.2, rope_theta=1e4,
+                                      attn_implementation="eager")
+    model = transformers.LlamaForCausalLM(config).double()
+    model.save_pretrained(folder)
+    return torch, model

@@ -21,8 +21,8 @@ struct NamedChoice {
 // nothing if the value has no name.
 std::optional<NamedChoice> named_choice(const Json& given);
 
-// The same; throws Error (options) with this key and hint if the value has no name, and so is no
-// `what`.
+// Reads such a value too. Throws Error (options, "option.value") if it has no name: it is no `what`
+// ("optimizer").
 NamedChoice needed_choice(const Json& given, const std::string& key, const char* what,
                           const char* hint);
 

@@ -16,8 +16,8 @@
 namespace mw {
 
 // The optimizer state of a flat parameter: `tensors` of the parameter's shape, dtype and device, in
-// the order of UpdateRule::states, and `of_matrix`, in the order of UpdateRule::of_matrix. An op
-// that reads sums gets the latter as UpdateCall::sums.
+// the order of UpdateRule::states, and `of_matrix`, in the order of UpdateRule::of_matrix. Where
+// `apply` reads sums, `of_matrix` has a number for each element, or one for all (UpdateCall::sums).
 struct OptimizerState {
   std::vector<at::Tensor> tensors, of_matrix;
 };
@@ -183,9 +183,9 @@ class Optimizer {
     return std::vector<int>(parameters.size(), 0);
   }
 
-  // For use without a program: make_state() returns the states at first, and step() runs one update
-  // by the rule of a group, which has `apply` alone. `param` and `grad`: contiguous, of one shape,
-  // fp32 or fp64.
+  // For use without a program: make_state() returns the states at first, and step() runs one
+  // update, whose rule has `apply` alone. `param` and `grad` are contiguous, and have one shape and
+  // dtype, fp32 or fp64.
   OptimizerState make_state(const at::Tensor& param, int group = 0) const {
     OptimizerState state;
     const UpdateRule own = rule(group);

@@ -146,7 +146,7 @@ std::map<int, int> owners_of(const Program& program, const Bucket& bucket) {
     costs.emplace_back(-cost.flops, p);
   }
   std::sort(costs.begin(), costs.end());
-  std::map<std::vector<int>, std::vector<double>> loads;  // by atoms of owners
+  std::map<std::vector<int>, std::vector<double>> loads;  // key: the atoms of owners
   for (const auto& [cost, p] : costs) {
     const std::vector<int> atoms = atoms_of_owners(program, bucket, p);
     std::vector<double>& load = loads[atoms];
@@ -171,8 +171,8 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
     slots.push_back(add_slot(program, std::move(slot)));
   }
   const std::map<int, int> owners = owners_of(program, program.buckets[bucket]);
-  // With owners, all directions are gathered before the first update is made, and all updates made
-  // before the first is sent: ranks would else wait for each other's.
+  // Owners gather all directions before they make the first update, and make all updates before
+  // they send the first one: a rank would else wait while another one makes its update.
   std::vector<Instruction> made_later, sent_later;
   std::vector<Instruction>& making = owners.empty() ? code : made_later;
   std::vector<Instruction>& sending = owners.empty() ? code : sent_later;

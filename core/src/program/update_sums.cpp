@@ -1,5 +1,5 @@
-// Brings sums over parameters to the elements of a rank, adds up their terms, and makes the update
-// of a whole parameter.
+// Brings sums over parameters to the elements of a rank, adds up their terms, and updates a whole
+// parameter.
 #include "meshwright/engine/update_sums.h"
 
 #include <algorithm>

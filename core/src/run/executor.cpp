@@ -395,43 +395,44 @@ void write_starts(const TokenSource& data, std::int64_t number, std::int64_t seq
 
 }  // namespace
 
-// Reads, for each token of some samples, the place at which its document begins.
-at::Tensor Executor::read_starts(const std::vector<std::int64_t>& numbers) const {
+// Indices of the tokens of some samples: `write(number, row)` writes those of a sample.
+template <class Write>
+at::Tensor Executor::index_rows(const std::vector<std::int64_t>& numbers,
+                                const Write& write) const {
   const std::int64_t sequence = graph_.size("seq");
   const at::Tensor rows =
       at::empty({static_cast<std::int64_t>(numbers.size()), sequence}, at::kLong);
-  auto* starts = rows.data_ptr<std::int64_t>();
+  auto* row = rows.data_ptr<std::int64_t>();
   for (const std::int64_t number : numbers) {
-    write_starts(*setup_.data, number, sequence, starts);
-    starts += sequence;
+    write(number, row);
+    row += sequence;
   }
   return rows;
+}
+
+// Reads, for each token of some samples, the place at which its document begins.
+at::Tensor Executor::read_starts(const std::vector<std::int64_t>& numbers) const {
+  return index_rows(numbers, [&](std::int64_t number, std::int64_t* starts) {
+    write_starts(*setup_.data, number, graph_.size("seq"), starts);
+  });
 }
 
 // Reads, for each token of some samples, its place in its row, in the order in which tokens lie.
 at::Tensor Executor::read_places(const std::vector<std::int64_t>& numbers) const {
-  const at::Tensor rows =
-      at::empty({static_cast<std::int64_t>(numbers.size()), graph_.size("seq")}, at::kLong);
-  auto* places = rows.data_ptr<std::int64_t>();
-  for (const std::int64_t number : numbers) {
+  return index_rows(numbers, [&](std::int64_t number, std::int64_t* places) {
     for (const Range& run : order_of(number)) {
       std::iota(places, places + run.size, run.offset);
       places += run.size;
     }
-  }
-  return rows;
+  });
 }
 
+// Makes the numbers by which ops draw for each token of some samples.
 at::Tensor Executor::read_draws(const std::vector<std::int64_t>& numbers) const {
   const std::int64_t sequence = graph_.size("seq");
-  const at::Tensor rows =
-      at::empty({static_cast<std::int64_t>(numbers.size()), sequence}, at::kLong);
-  auto* draws = rows.data_ptr<std::int64_t>();
-  for (const std::int64_t number : numbers) {
+  return index_rows(numbers, [&](std::int64_t number, std::int64_t* draws) {
     std::iota(draws, draws + sequence, draw_number(setup_.seed, number, sequence, 0));
-    draws += sequence;
-  }
-  return rows;
+  });
 }
 
 // Reads the divisors of the labels of some samples.

@@ -167,6 +167,8 @@ class Executor : public RankRun {
   std::int64_t labels_of_step() const;
   at::Tensor read_divisors(const LossDivisor& divisor,
                            const std::vector<std::int64_t>& numbers) const;
+  template <class Write>
+  at::Tensor index_rows(const std::vector<std::int64_t>& numbers, const Write& write) const;
   at::Tensor read_starts(const std::vector<std::int64_t>& numbers) const;
   at::Tensor read_places(const std::vector<std::int64_t>& numbers) const;
   at::Tensor read_draws(const std::vector<std::int64_t>& numbers) const;

@@ -221,11 +221,14 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
   const Bucket& bucket = program_.buckets[i.bucket];
   run->states =
       i.saved.empty() ? bucket.flat.states : std::vector<int>(i.saved.begin(), i.saved.end());
-  if (i.update == Update::apply) {
+  const bool reads_sums = bucket.rule && !bucket.rule->sums.empty();
+  if (i.update == Update::apply || i.update == Update::sums) {
     const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
     run->host = steps.host;
     run->casts = steps.casts;
-    const bool by_piece = bucket.rule && bucket.rule->sums.empty() && i.parameter < 0;
+    run->at_a_time = steps.at_a_time;
+    if (reads_sums) add_summed(i, sizes, *run);
+    const bool by_piece = bucket.rule && !reads_sums && i.parameter < 0;
     for (std::int64_t at = 0; by_piece && at < steps.elements; at += steps.at_a_time)
       run->parts.push_back(
           {bucket.rule->apply, {at, std::min(steps.at_a_time, steps.elements - at)}});
@@ -234,8 +237,6 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
       if (op) run->parts.push_back({op.get(), sizes.place(p)});
     }
   }
-  const bool reads_sums = i.update == Update::sums || i.update == Update::apply;
-  if (reads_sums && bucket.rule && !bucket.rule->sums.empty()) add_summed(i, sizes, *run);
   if (i.parameter < 0) return run;
   if (i.update == Update::direction) {
     run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
@@ -263,10 +264,7 @@ std::vector<UpdateRun::Kept> Lowering::kept_of(const Bucket& bucket, const RankV
 
 void Lowering::add_summed(const Instruction& i, const RankView& sizes, UpdateRun& run) const {
   const Bucket& bucket = program_.buckets[i.bucket];
-  const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
   const SumPlaces places = places_of_sums(program_, i.bucket);
-  run.casts = steps.casts;
-  run.at_a_time = steps.at_a_time;
   for (std::size_t n = 0; n < bucket.parameters.size(); ++n) {
     const int p = bucket.parameters[n];
     UpdateRun::Summed one{.part = updated_part(sizes, i.bucket, n)};

@@ -231,7 +231,8 @@ Json DataReader::evaluation(RunSetup& setup, Evaluation& evaluation) {
   problems_.add(found);
   if (!found.empty()) return {};
   Json data_of = given.at("data");
-  if (!named_choice(data_of)) data_of = {{"kind", "sets"}, {"sets", data_of}};  // by their names
+  // A table of sources by name is a source too, mw.sets.
+  if (!named_choice(data_of)) data_of = {{"kind", "sets"}, {"sets", data_of}};
   const auto chosen = choose(Kind::data, data_of, "evaluate.data", reach_, "", problems_);
   if (!chosen) return {};
   if (chosen->values.has("sequence") && chosen->values.integer("sequence") != sequence_) {
@@ -249,7 +250,7 @@ Json DataReader::evaluation(RunSetup& setup, Evaluation& evaluation) {
   // than those that the model learns.
   if (setup.held_out_data && setup.held_out_data->tokens() == 0)
     setup.held_out_data = open_source(*chosen, "evaluate.data", seed_like_training(*chosen));
-  const std::int64_t batches = evaluation.batches;  // of each set
+  const std::int64_t batches_of_set = evaluation.batches;
   if (setup.held_out_data)
     evaluation.batches *=
         std::max<std::int64_t>(1, static_cast<std::int64_t>(setup.held_out_data->sets().size()));
@@ -257,7 +258,7 @@ Json DataReader::evaluation(RunSetup& setup, Evaluation& evaluation) {
   Json data = resolved_value(chosen->values.json());
   data.erase("sequence");
   data["kind"] = chosen->registration->name;
-  Json read{{"data", data}, {"every", evaluation.every}, {"batches", batches}};
+  Json read{{"data", data}, {"every", evaluation.every}, {"batches", batches_of_set}};
   if (given.text("by") != "parameters") read["by"] = given.at("by");
   return read;
 }

@@ -96,7 +96,7 @@ Shape shape_of(const Op& op, const LocalDims& dims, const AttentionOptions& opti
   for (const Block& block : shape.blocks) {
     shape.read = std::max(shape.read, block.keys.offset + block.keys.size);
   }
-  if (options.parts > 1) {  // which keys a query sees is known with a row's documents
+  if (options.parts > 1) {  // documents say which keys a query sees
     shape.read = shape.keys;
     shape.sorts = shape.keys == dims.at(k[1]).global;
     if (shape.blocks.empty())

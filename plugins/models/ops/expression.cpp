@@ -355,10 +355,8 @@ class Reader {
     std::vector<int> arguments{sum()};
     while (eat(',')) arguments.push_back(sum());
     if (!eat(')')) refuse("a ')' is missing");
-    const auto& all = Expressions::functions();
-    if (std::find(all.begin(), all.end(), word) == all.end())
-      refuse(fmt::format("there is no function {}", quote(word)));
-    const std::size_t wanted = word == "max" || word == "min" || word == "softcap" ? 2 : 1;
+    const std::size_t wanted = Expressions::arguments_of(word);
+    if (wanted == 0) refuse(fmt::format("there is no function {}", quote(word)));
     if (arguments.size() != wanted)
       refuse(fmt::format("{} takes {} argument{}", word, wanted, wanted == 1 ? "" : "s"));
     return into_.call(word, arguments);
@@ -400,6 +398,12 @@ int Expressions::parse(const std::string& text) {
                 "write it as several maps");
   }
   return Reader(*this, text).all();
+}
+
+std::size_t Expressions::arguments_of(const std::string& function) {
+  const std::vector<std::string>& all = functions();
+  if (std::find(all.begin(), all.end(), function) == all.end()) return 0;
+  return function == "max" || function == "min" || function == "softcap" ? 2 : 1;
 }
 
 const std::vector<std::string>& Expressions::functions() {

@@ -75,6 +75,8 @@ class Expressions {
   // Reads "a * silu(b) + 1": + - * / ^, numbers, the operands a to z, and functions(). Returns the
   // node. Throws Error (options, "option.value") with the key "f" for anything else.
   int parse(const std::string& text);
+  // How many arguments a function takes; 0: there is no function of that name.
+  static std::size_t arguments_of(const std::string& function);
   // The names of all functions, for messages.
   static const std::vector<std::string>& functions();
 
