@@ -13,6 +13,7 @@
 #include "meshwright/error.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/options.h"
+#include "meshwright/outer_steps.h"
 #include "record/run_path.h"
 #include "script/identity.h"
 
@@ -236,10 +237,27 @@ class Chooser {
       refuse(differs,
              "a folder of its own, path = \"checkpoints/{name}-{seed}\"; or, where the "
              "change is meant, resume = { changed = true }");
+    check_replicas(checkpoint, refuse);
     const std::string state = state_lacking(checkpoint);
     if (!state.empty())
       refuse({fmt::format("the optimizer keeps a state {}, which it lacks", quote(state))},
              "no run can go on from it; begin anew, or keep the optimizer's states");
+  }
+
+  // Refuses a checkpoint of fewer replicas that differ, or of more.
+  template <class Refuse>
+  void check_replicas(const Checkpoint& checkpoint, const Refuse& refuse) const {
+    const Program& program = experiment_.plan->programs.front();
+    const auto trained = std::ranges::find_if(
+        program.parameters, [](const ProgramParameter& p) { return p.gradient_slot >= 0; });
+    if (trained == program.parameters.end()) return;
+    const std::string tensor = parameter_tensor(program.graph->value(trained->value).name);
+    int there = 1;
+    while (checkpoint.has(of_replica(there, tensor))) ++there;
+    if (there == program.replicas()) return;
+    refuse({fmt::format("it has {}, and the plan {}", plural(there, "replica"),
+                        plural(program.replicas(), "replica"))},
+           "no run can go on from it; begin with its weights instead (export, weights)");
   }
 
   // A state of a parameter that the run's optimizer keeps and the checkpoint lacks; empty: none.
@@ -249,6 +267,8 @@ class Chooser {
         if (!bucket.rule) continue;
         std::vector<std::string> states = bucket.rule->states;
         for (const MatrixState& state : bucket.rule->of_matrix) states.push_back(state.name);
+        for (const auto& [state, slot] : states_of_outer_steps(program, bucket))
+          states.push_back(state);
         for (const std::string& state : states) {
           for (const int p : bucket.parameters)
             if (!checkpoint.has(state_tensor(state, program.name_of_parameter(p)))) return state;

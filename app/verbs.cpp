@@ -160,14 +160,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine, b
   if (!experiment.step_plans) return of_its_device();
   for (std::size_t p = 1; p < experiment.step_plans->plans.size(); ++p) {
     const Prediction other = of(*experiment.step_plans->plans[p]);
-    for (std::size_t s = 0; s < prediction.stages.size(); ++s) {
-      StageForecast& stage = prediction.stages[s];
-      stage.memory = highest_of(stage.memory, other.stages[s].memory);
-      stage.most = highest_of(stage.most, other.stages[s].most);
-    }
-    prediction.memory_needed = std::max(prediction.memory_needed, other.memory_needed);
-    prediction.host_needed = std::max(prediction.host_needed, other.host_needed);
-    prediction.fits = prediction.fits && other.fits;
+    prediction.raise_memory(other);
     if (experiment.which_plan(experiment.steps - 1) == static_cast<int>(p))
       prediction.communication = other.communication;
   }
@@ -179,7 +172,16 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine, b
 Prediction prediction_of_run(const Experiment& experiment) {
   const std::unique_ptr<Machine> cluster =
       experiment.platform->type() == at::kCPU ? nullptr : machine_of(experiment);
-  return prediction_of(experiment, cluster ? *cluster : machine_here(experiment));
+  Prediction prediction = prediction_of(experiment, cluster ? *cluster : machine_here(experiment));
+  if (!prediction.outer) return prediction;
+  // A run is compared by what its last step sends.
+  for (const OuterEvent& due :
+       outer_events(*experiment.plan->programs.front().outer, experiment.steps - 1)) {
+    for (const auto& [event, rows] : prediction.outer->communication)
+      if (event.fragment == due.fragment && event.ends == due.ends)
+        prediction.communication.insert(prediction.communication.end(), rows.begin(), rows.end());
+  }
+  return prediction;
 }
 
 // The plan as `plan` prints it, with a line about held-out batches and with the notes.

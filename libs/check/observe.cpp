@@ -111,6 +111,16 @@ at::Tensor whole_value(RankRun& executor, int slot, int microbatch, const at::Te
   return executor.in_own_order(whole.cpu(), s.dims, microbatch);
 }
 
+std::string name_in_replica(int replica, const std::string& parameter) {
+  return replica == 0 ? parameter : fmt::format("{} of replica {}", parameter, replica);
+}
+
+std::string name_in_replica(const RankRun& executor, int parameter) {
+  const Program& program = executor.program();
+  return name_in_replica(program.replica_of(executor.coordinates()),
+                         program.name_of_parameter(parameter));
+}
+
 at::Tensor unscaled(const RankRun& executor, const at::Tensor& gradient) {
   const double scale = executor.loss_scale();
   if (scale == 1) return gradient;

@@ -33,6 +33,10 @@ at::Tensor whole_value(RankRun& executor, int slot, int microbatch, const at::Te
 // The gradient divided by the run's loss scale.
 at::Tensor unscaled(const RankRun& executor, const at::Tensor& gradient);
 
+// The name of a parameter of the rank's program; with that of its replica, where replicas differ.
+std::string name_in_replica(const RankRun& executor, int parameter);
+std::string name_in_replica(int replica, const std::string& parameter);
+
 // A whole parameter, by its index in the program, or its whole gradient without a loss scale, on
 // the CPU. `flat`: the flat tensor of its bucket (RankRun::whole). A collective call of all ranks
 // that hold parts of the parameter.

@@ -71,14 +71,16 @@ class Reference::Keeper final : public StepWatcher {
         activations_(activations) {}
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
     if (!activations_) return;
+    const std::lock_guard lock(reference_.mutex_);
     reference_.activations_[key_of(program_, i, slot, microbatch)] =
         (i.piece == Piece::forward ? tensor : unscaled(executor_, tensor)).cpu().clone();
   }
   void gradients(RankRun& executor) override {
-    if (!reference_.gradients_.empty()) return;
+    if (std::exchange(has_gradients_, true)) return;
+    const std::lock_guard lock(reference_.mutex_);
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       if (program_.parameters[p].gradient_slot < 0) continue;
-      const std::string& name = program_.name_of_parameter(static_cast<int>(p));
+      const std::string name = name_in_replica(executor, static_cast<int>(p));
       const at::Tensor gradient =
           unscaled(executor, executor.gradient(static_cast<int>(p))).cpu().clone();
       reference_.facts_.gradient_norms[name] = at::linalg_vector_norm(gradient, 2).item<double>();
@@ -89,7 +91,9 @@ class Reference::Keeper final : public StepWatcher {
   // finite, or the last before a loss or norm that is not finite.
   void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     if (over_) return;
-    Facts& facts = reference_.facts_;
+    const std::lock_guard lock(reference_.mutex_);
+    Facts unused;
+    Facts& facts = executor.rank() == 0 ? reference_.facts_ : unused;
     facts.losses.push_back(outcome.loss);
     facts.norms.push_back(outcome.grad_norm);
     facts.end = {step + 1, false, ""};
@@ -97,7 +101,7 @@ class Reference::Keeper final : public StepWatcher {
     if (!place) {
       for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
         const at::Tensor numbers = executor.parameter(static_cast<int>(p));
-        at::Tensor& kept = reference_.parameters_[program_.name_of_parameter(static_cast<int>(p))];
+        at::Tensor& kept = reference_.parameters_[name_in_replica(executor, static_cast<int>(p))];
         kept = kept.defined() ? kept.copy_(numbers) : numbers.cpu().clone();
       }
       place = not_finite_after(step, reference_.parameters_);
@@ -111,13 +115,15 @@ class Reference::Keeper final : public StepWatcher {
   const RankRun& executor_;
   const Program& program_;
   const bool activations_;
-  bool over_ = false;
+  bool over_ = false, has_gradients_ = false;
 };
 
 Reference::Reference(const RunSetup& experiment, const Plan& one, const Plan* mix,
                      std::int64_t steps, const std::atomic<bool>* stop) {
+  RunSetup alone = experiment;
+  if (one.ranks() > 1) alone.processes = nullptr;  // all replicas are threads of the first process
   by_the_first(experiment, stop, [&](const std::atomic<bool>* end) {
-    run_steps(experiment, one, steps, end, [&](RankRun& executor) {
+    run_steps(alone, one, steps, end, [&](RankRun& executor) {
       return std::make_unique<Keeper>(*this, executor, mix != nullptr);
     });
   });

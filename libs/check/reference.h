@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,7 +20,7 @@ namespace mw {
 
 class Reference {
  public:
-  // Runs `one`, a plan of one rank. Every process of the experiment calls it. `mix`: the plan whose
+  // Runs `one`, a plan of one rank, or of one for each replica (one_rank_replicas). Every process of the experiment calls it. `mix`: the plan whose
   // ranks will ask for activations; null: none are kept. Throws StoppedAll in all processes if one
   // of them was asked to stop, Error (run) if the rank fails.
   Reference(const RunSetup& experiment, const Plan& one, const Plan* mix, std::int64_t steps,
@@ -67,6 +68,7 @@ class Reference {
   };
   void share_activations(Processes& processes, const std::set<std::string>& ops);
 
+  std::mutex mutex_;  // guards what follows while ranks run
   Facts facts_;
   std::map<std::string, at::Tensor> gradients_, parameters_;  // empty but in the first process
   std::map<std::string, at::Tensor> activations_;

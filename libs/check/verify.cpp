@@ -71,7 +71,8 @@ class Comparer : public StepWatcher {
   }
 
   void gradients(RankRun&) override {
-    if (done_) return;
+    // Activations are compared with one rank's, which has the gradients of no replica by itself.
+    if (done_ || (activations_ && program_.outer)) return;
     done_ = true;
     if (end_.step == 0 && end_.before_update) return;
     for_each(true, [&](int p, const at::Tensor& whole, const at::Tensor& reference) {
@@ -118,7 +119,12 @@ class Comparer : public StepWatcher {
         for (const int p : program.buckets[b].parameters) {
           const at::Tensor whole =
               own ? whole_parameter(executor_, p, flat, gradients) : at::Tensor();
-          const at::Tensor reference = taker_.take(gradients, program.name_of_parameter(p));
+          at::Tensor reference;
+          for (int replica = 0; replica < program.replicas(); ++replica) {
+            const at::Tensor one =
+                taker_.take(gradients, name_in_replica(replica, program.name_of_parameter(p)));
+            if (replica == program.replica_of(executor_.coordinates())) reference = one;
+          }
           if (own) visit(p, whole, reference);
         }
       }
@@ -142,7 +148,7 @@ class Comparer : public StepWatcher {
   // far as its eps allows, so the parameter is not compared.
   bool negligible(std::size_t p) const {
     if (program_.parameters[p].gradient_slot < 0) return false;  // frozen: it must stay
-    return reference_.gradient_norm(program_.name_of_parameter(static_cast<int>(p))) <=
+    return reference_.gradient_norm(name_in_replica(executor_, static_cast<int>(p))) <=
            1e-12 * floor_;
   }
 
@@ -211,6 +217,18 @@ void blame_parameter(const Graph& graph, const std::set<std::string>& lossy,
   }
 }
 
+// The plan, with outer steps so often that some come within the few steps that are compared.
+std::shared_ptr<const Plan> often_together(const std::shared_ptr<const Plan>& plan) {
+  const auto& outer = plan->programs.front().outer;
+  if (outer == nullptr || outer->every <= 2) return plan;
+  auto often = std::make_shared<OuterSteps>(*outer);
+  often->every = 2;
+  often->delay = std::min<std::int64_t>(often->delay, 1);
+  auto made = std::make_shared<Plan>(*plan);
+  for (Program& program : made->programs) program.outer = often;
+  return made;
+}
+
 // Gradients are compared in the first step: it must have some.
 void check_labels(const RunSetup& experiment) {
   const TokenSource& data = *experiment.data;
@@ -232,12 +250,18 @@ VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tole
                      experiment.processes);  // throws before the reference is run
   check_labels(experiment);
   if (experiment.steps > 0) steps = std::min(steps, experiment.steps);
-  const auto plan = in_double(*experiment.plan);
+  const auto plan = often_together(in_double(*experiment.plan));
+  const bool replicas = plan->programs.front().outer != nullptr;
   // The whole batch at once: a fault of the accumulation over microbatches must show.
-  const auto one = one_rank_plan(*plan, false);
+  const auto one =
+      replicas ? often_together(one_rank_replicas(*plan)) : one_rank_plan(*plan, false);
   VerifyOutcome outcome;
   outcome.steps = steps;
   outcome.tolerance = tolerance;
+  if (replicas) {
+    outcome.replicas = plan->programs.front().replicas();
+    outcome.together = plan->programs.front().outer->every;
+  }
   for (int value : plan->graph->parameters()) {
     outcome.errors.push_back({plan->graph->value(value).name, 0, 0});
   }
@@ -260,7 +284,7 @@ VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tole
     outcome.steps = end.step + (end.step < steps && !end.before_update ? 1 : 0);
     return outcome;
   }
-  if (lossy.names.empty() && first <= tolerance) {
+  if (lossy.names.empty() && first <= tolerance && !replicas) {
     follow(experiment, *plan, *one, steps, stop, outcome);
     if (outcome.equal || outcome.undecided) return outcome;
   }

@@ -12,6 +12,9 @@ namespace {
 
 std::string said(const VerifyOutcome& o) {
   if (o.undecided) return "NO VERDICT: one rank in float64 is not finite either";
+  if (o.replicas > 1)
+    return fmt::format("{} {} replicas of one rank each in float64, brought together by step {}",
+                       o.equal ? "equals" : "DIFFERS from", o.replicas, o.together);
   if (!o.equal) return "DIFFERS from one rank in float64";
   return o.followed ? "equals one rank in float64, each step by itself"
                     : "equals one rank in float64";

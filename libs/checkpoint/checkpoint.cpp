@@ -80,6 +80,10 @@ std::string state_tensor(const std::string& state, const std::string& parameter)
   return fmt::format("optimizer/{}/{}", state, parameter);
 }
 
+std::string of_replica(int replica, const std::string& tensor) {
+  return replica == 0 ? tensor : fmt::format("replica {}/{}", replica, tensor);
+}
+
 Checkpoint::Checkpoint(const fs::path& folder)
     : folder_(folder), index_(CheckpointIndex::read(index_text(folder))) {
   for (const auto& [rank, stored] : index_.files) {

@@ -19,6 +19,8 @@ namespace mw {
 // where there are any.
 std::string parameter_tensor(const std::string& parameter);
 std::string state_tensor(const std::string& state, const std::string& parameter);
+// The tensor of a replica, where replicas differ: the first one's has the plain name.
+std::string of_replica(int replica, const std::string& tensor);
 
 class Checkpoint {
  public:

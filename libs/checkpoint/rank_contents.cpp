@@ -5,18 +5,21 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/run_checkpoints.h"
 #include "meshwright/optimizer.h"
+#include "meshwright/outer_steps.h"
 
 namespace mw {
 namespace {
 
 // Whether the rank is the first of those that keep the same elements: ranks that differ only on
-// atoms which cut neither the parameter nor the slot, and stages that share a bucket.
+// atoms which cut neither the parameter nor the slot, and stages that share a bucket. `differs`:
+// the slot's numbers differ between replicas (OuterSteps).
 bool is_first_of_replicas(const RankView& rank, const Bucket& bucket,
-                          const ProgramParameter& parameter, const Slot& slot) {
+                          const ProgramParameter& parameter, const Slot& slot, bool differs) {
   const Program& program = rank.program();
   if (!bucket.stages.empty() && bucket.stages.front() != program.stage) return false;
   for (std::size_t a = 0; a < rank.at().size(); ++a) {
     if (static_cast<int>(a) == program.stage_atom || rank.at()[a] == 0) continue;
+    if (differs && std::ranges::count(program.replica_atoms(), static_cast<int>(a)) > 0) continue;
     if (!parameter.stored[a].is_shard() && !slot.layout[a].is_shard()) return false;
   }
   return true;
@@ -38,6 +41,7 @@ KeptSlice of_matrix(const RankView& rank, const Bucket& bucket, int parameter, s
   for (std::size_t a = 0; a < rank.at().size(); ++a) {
     const auto& shards = bucket.shard_atoms;
     if (static_cast<int>(a) == program.stage_atom || rank.at()[a] == 0 ||
+        std::ranges::count(program.replica_atoms(), static_cast<int>(a)) > 0 ||
         std::find(shards.begin(), shards.end(), static_cast<int>(a)) != shards.end())
       continue;
     const Dims& dims = program.graph->value(p.value).dims;
@@ -50,7 +54,7 @@ KeptSlice of_matrix(const RankView& rank, const Bucket& bucket, int parameter, s
     for (const std::int64_t size : state.shape(sizes.rows, sizes.columns))
       list->push_back(list == &place.box.offsets ? 0 : size);
   }
-  return {state_tensor(state.name, place.name),
+  return {of_replica(program.replica_of(rank.at()), state_tensor(state.name, place.name)),
           std::move(place.shape),
           {std::move(place.box), 0, lies.size},
           slot,
@@ -79,10 +83,19 @@ std::vector<KeptSlice> kept_slices(const RankView& rank) {
   std::vector<KeptSlice> kept;
   for (const Bucket& bucket : program.buckets) {
     const FlatSlots& flat = bucket.flat;
-    std::vector<std::pair<int, std::string>> slots = {{flat.updated(), ""}};
+    struct Kept {
+      int slot;
+      std::string state;  // empty: the parameters
+      bool differs;       // between replicas
+    };
+    const bool apart = bucket.fragment >= 0;
+    std::vector<Kept> slots = {{flat.updated(), "", apart}};
     for (std::size_t s = 0; s < flat.states.size(); ++s)
-      slots.emplace_back(flat.states[s], bucket.rule->states.at(s));
-    for (const auto& [slot, state] : slots) {
+      slots.push_back({flat.states[s], bucket.rule->states.at(s), apart});
+    for (const auto& [state, slot] : states_of_outer_steps(program, bucket))
+      slots.push_back({slot, state, false});
+    const int replica = apart ? program.replica_of(rank.at()) : 0;
+    for (const auto& [slot, state, differs] : slots) {
       const Range part = rank.part(slot);
       for (const int p : bucket.parameters) {
         const Range all = rank.place(p);
@@ -91,12 +104,15 @@ std::vector<KeptSlice> kept_slices(const RankView& rank) {
         if (begin >= end) continue;
         ParameterPlace place = place_of(rank, p);
         kept.push_back(
-            {state.empty() ? parameter_tensor(place.name) : state_tensor(state, place.name),
+            {of_replica(differs ? replica : 0, state.empty() ? parameter_tensor(place.name)
+                                                             : state_tensor(state, place.name)),
              std::move(place.shape),
              {std::move(place.box), begin - all.offset, end - begin},
              slot,
              begin - part.offset,
-             is_first_of_replicas(rank, bucket, program.parameters[p], program.slots[slot])});
+             is_first_of_replicas(rank, bucket, program.parameters[p], program.slots[slot],
+                                  differs),
+             state.empty()});
       }
     }
     for (std::size_t k = 0; k < flat.of_matrix.size(); ++k) {

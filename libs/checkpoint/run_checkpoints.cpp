@@ -12,6 +12,7 @@
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
+#include "meshwright/outer_steps.h"
 
 namespace mw {
 namespace {
@@ -88,7 +89,7 @@ void Checkpoints::load(RankRun& executor, Rank& rank) const {
   Ledger::Scope scope(executor.ledger(), Category::buffers);
   load_parameters(executor, rank);
   for (const KeptSlice& kept : rank.kept) {
-    if (kept.tensor.starts_with("parameters/")) continue;
+    if (kept.of_parameter) continue;
     setup_.from->read(kept.tensor, kept.shape, kept.slice,
                       executor.kept(kept.slot).narrow(0, kept.first, kept.slice.count));
   }
@@ -109,7 +110,10 @@ void Checkpoints::load_parameters(RankRun& executor, const Rank& rank) const {
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const int parameter = static_cast<int>(p);
     const ParameterPlace place = place_of(*rank.view, parameter);
-    const FlatSlots& flat = executor.bucket_of(parameter).flat;
+    const Bucket& bucket = executor.bucket_of(parameter);
+    const FlatSlots& flat = bucket.flat;
+    const int replica = bucket.fragment < 0 ? 0 : program.replica_of(executor.coordinates());
+    const std::string tensor = of_replica(replica, parameter_tensor(place.name));
     const Range all = rank.view->place(parameter);
     Range part = rank.view->part(flat.stored);
     if (executor.kept(flat.parameters).defined()) part = all;  // the rank keeps them whole
@@ -118,7 +122,7 @@ void Checkpoints::load_parameters(RankRun& executor, const Rank& rank) const {
     for (std::int64_t at = begin; at < end; at += read_at_a_time) {
       const std::int64_t count = std::min(read_at_a_time, end - at);
       const at::Tensor numbers = at::empty({count}, type);
-      setup_.from->read(parameter_tensor(place.name), place.shape, {place.box, at, count}, numbers);
+      setup_.from->read(tensor, place.shape, {place.box, at, count}, numbers);
       executor.fill(parameter, at, numbers);
     }
   }
@@ -366,6 +370,10 @@ std::int64_t Checkpoints::bytes_of(const Plan& plan) {
       const FlatSlots& flat = bucket.flat;
       std::int64_t element = mw::bytes_of(program.slots[flat.updated()].dtype);
       for (const int state : flat.states) element += mw::bytes_of(program.slots[state].dtype);
+      const std::int64_t replicas = bucket.fragment < 0 ? 1 : program.replicas();
+      element *= replicas;
+      for (const auto& [state, slot] : states_of_outer_steps(program, bucket))
+        element += mw::bytes_of(program.slots[slot].dtype);
       for (const int p : bucket.parameters) {
         std::int64_t elements = 1;
         for (const Dim dim : program.graph->value(program.parameters[p].value).dims)
@@ -373,7 +381,7 @@ std::int64_t Checkpoints::bytes_of(const Plan& plan) {
         bytes += elements * element;
         for (std::size_t k = 0; k < flat.of_matrix.size(); ++k) {
           const MatrixSizes one = program.matrices(program.parameters[p], program.first());
-          bytes += elements / (one.rows * one.columns) *
+          bytes += replicas * elements / (one.rows * one.columns) *
                    bucket.rule->of_matrix[k].elements(one.rows, one.columns) *
                    mw::bytes_of(program.slots[flat.of_matrix[k]].dtype);
         }

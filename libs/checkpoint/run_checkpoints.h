@@ -26,6 +26,7 @@ struct KeptSlice {
   int slot = -1;                    // the flat slot that holds the slice
   std::int64_t first = 0;           // the slice's first element in the slot
   bool writes = false;              // this rank writes it for all ranks that keep the same slice
+  bool of_parameter = false;        // it is the parameter itself, and no state
 };
 
 // All slices that a rank keeps, in the order of slots and within them. Parameters are the numbers

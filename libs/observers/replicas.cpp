@@ -13,6 +13,7 @@
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/error.h"
+#include "meshwright/outer_steps.h"
 
 namespace mw {
 namespace {
@@ -58,7 +59,8 @@ at::Tensor sums_of_words(const at::Tensor& tensor) {
 }
 
 // The ranks that keep the same tensor of a bucket as this rank: the whole one, or the same shard.
-RankSet keepers_of(const Program& program, const Bucket& bucket, bool shard) {
+// `differs`: its numbers differ between replicas (OuterSteps).
+RankSet keepers_of(const Program& program, const Bucket& bucket, bool shard, bool differs) {
   const auto among = [](const std::vector<int>& atoms, int a) {
     return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
   };
@@ -66,7 +68,8 @@ RankSet keepers_of(const Program& program, const Bucket& bucket, bool shard) {
   for (int a = 0; a < static_cast<int>(program.mesh.atoms().size()); ++a) {
     const bool other = a == program.stage_atom ? bucket.stages.empty()
                                                : among(bucket.parameter_atoms, a) ||
-                                                     (shard && among(bucket.shard_atoms, a));
+                                                     (shard && among(bucket.shard_atoms, a)) ||
+                                                     (differs && among(program.replica_atoms(), a));
     if (!other && program.mesh.atoms()[a].ways > 1) set.atoms.push_back(a);
   }
   if (!bucket.stages.empty()) set.stages = bucket.stages;
@@ -215,18 +218,22 @@ void each_kept(RankRun& rank, const std::function<void(const KeptTensor&)>& call
   const Program& program = rank.program();
   for (const Bucket& bucket : program.buckets) {
     const FlatSlots& flat = bucket.flat;
-    const auto show = [&](const std::string& what, int slot, bool shard) {
+    const bool apart = bucket.fragment >= 0;
+    const auto show = [&](const std::string& what, int slot, bool shard, bool differs) {
       if (slot < 0) return;
       const at::Tensor& tensor = rank.kept(slot);
-      if (tensor.defined()) call({bucket, what, slot, tensor, keepers_of(program, bucket, shard)});
+      if (tensor.defined())
+        call({bucket, what, slot, tensor, keepers_of(program, bucket, shard, differs)});
     };
     const bool whole = rank.kept(flat.parameters).defined();
-    show("the parameters", whole ? flat.parameters : flat.stored, !whole);
-    show("the masters", flat.master, true);
+    show("the parameters", whole ? flat.parameters : flat.stored, !whole, apart);
+    show("the masters", flat.master, true, apart);
     for (std::size_t k = 0; k < flat.states.size(); ++k)
-      show(fmt::format("state {} of the optimizer", k), flat.states[k], true);
+      show(fmt::format("state {} of the optimizer", k), flat.states[k], true, apart);
     for (std::size_t k = 0; k < flat.of_matrix.size(); ++k)
-      show(fmt::format("matrix state {} of the optimizer", k), flat.of_matrix[k], true);
+      show(fmt::format("matrix state {} of the optimizer", k), flat.of_matrix[k], true, apart);
+    for (const auto& [state, slot] : states_of_outer_steps(program, bucket))
+      show("the " + state, slot, true, false);
   }
 }
 

@@ -253,7 +253,7 @@ PipelineTime price_documents(const Plan& plan, int op, const Machine& machine, i
 
 }  // namespace
 
-Prediction predict(const Plan& plan, const Machine& machine, int threads, bool traced) {
+static Prediction predict_step(const Plan& plan, const Machine& machine, int threads, bool traced) {
   const Dtype dtype = plan.programs.front().dtype;
   Prediction p;
   p.priced_for = machine.name();
@@ -347,6 +347,46 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   return p;
 }
 
+// Adds what outer steps take to the prediction of a step.
+static void add_outer_steps(const Plan& plan, const Machine& machine, int threads, Prediction& p) {
+  const OuterSteps& outer = *plan.programs.front().outer;
+  p.outer = OuterForecast{.every = outer.every, .fragments = outer.fragments};
+  for (const OuterEvent& event : kinds_of_outer_events(outer)) {
+    const Prediction other = predict_step(*outer_plan(plan, event), machine, threads, false);
+    p.raise_memory(other);
+    p.outer->seconds += other.step_seconds;
+    p.outer->communication.emplace_back(event, other.communication);
+  }
+  const double share =
+      p.step_seconds / (p.step_seconds + p.outer->seconds / static_cast<double>(outer.every));
+  for (double* rate :
+       {&p.tokens_per_second, &p.tokens_per_second_per_device, &p.mfu, &p.mfu_6n, &p.hfu})
+    *rate *= share;
+}
+
+Prediction predict(const Plan& plan, const Machine& machine, int threads, bool traced) {
+  Prediction p = predict_step(plan, machine, threads, traced);
+  if (plan.programs.front().outer) add_outer_steps(plan, machine, threads, p);
+  return p;
+}
+
+void Prediction::raise_memory(const Prediction& other) {
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    stages[s].memory = highest_of(stages[s].memory, other.stages[s].memory);
+    stages[s].most = highest_of(stages[s].most, other.stages[s].most);
+  }
+  memory_needed = std::max(memory_needed, other.memory_needed);
+  host_needed = std::max(host_needed, other.host_needed);
+  fits = fits && other.fits;
+}
+
+std::int64_t OuterForecast::bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [event, rows] : communication)
+    for (const CommunicationForecast& row : rows) bytes += row.bytes;
+  return bytes;
+}
+
 RankPrediction predict_rank(const Plan& plan, int rank) {
   const RankView view(plan.program_of(rank), plan.mesh.coordinates(rank));
   return {forecast_memory(view), forecast_traffic(view)};
@@ -416,6 +456,7 @@ void Prediction::forget_machine(std::string why) {
   parts.clear();
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
+  if (outer) outer->seconds = unknown;
   documents.reset();
   pitfalls.clear();
   for (CommunicationForecast& c : communication)
@@ -551,6 +592,11 @@ Json Prediction::to_json() const {
   if (!pitfalls.empty()) json["pitfalls"] = pitfalls;
   if (documents) json["documents"] = documents->to_json();
   if (held_out_seconds && timed()) json["held_out_seconds"] = *held_out_seconds;
+  if (outer) {
+    json["outer"] = {
+        {"every", outer->every}, {"fragments", outer->fragments}, {"bytes", outer->bytes()}};
+    if (timed()) json["outer"]["seconds"] = outer->seconds;
+  }
   return json;
 }
 

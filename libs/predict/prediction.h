@@ -84,6 +84,16 @@ struct RecomputeByStage {
 enum class Room : std::uint8_t { ample, nearly_full, over, runs_out };
 const char* name_of(Room room);  // "", "nearly full", "over", "runs out"
 
+// What outer steps take (OuterSteps), over all fragments together.
+struct OuterForecast {
+  std::int64_t every = 1;  // steps in which they come once each
+  int fragments = 1;
+  double seconds = 0;
+  // What is sent after a step, by the events that are due.
+  std::vector<std::pair<OuterEvent, std::vector<CommunicationForecast>>> communication = {};
+  std::int64_t bytes() const;  // of the rank that sends most
+};
+
 struct Prediction {
   std::string priced_for;               // Machine::name
   std::vector<std::string> cannot_run;  // Machine::cannot_run of this plan
@@ -163,6 +173,12 @@ struct Prediction {
   // Where rows of the data hold documents: times of a step are those of the drawn step that is
   // nearest to the mean of all drawn ones.
   std::optional<DocumentForecast> documents = {};
+  // Where replicas differ. Other numbers are those of a step without an outer step, but for the
+  // memory, which is the highest of both, and for tokens per second and shares of the peak, in
+  // which outer steps are counted.
+  std::optional<OuterForecast> outer = {};
+  // Raises memory to that of other work of the same ranks.
+  void raise_memory(const Prediction& other);
   // Seconds of one held-out evaluation, where the run has some.
   std::optional<double> held_out_seconds = {};
 

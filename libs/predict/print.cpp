@@ -222,6 +222,24 @@ std::string step(const Prediction& p) {
               : "");
 }
 
+// "every 50 steps, 2.1 ms predicted for 161 KiB a rank: 1 % of the time", or nothing.
+std::string outer_steps(const Prediction& p) {
+  if (!p.outer) return "";
+  const OuterForecast& outer = *p.outer;
+  const std::string each =
+      outer.fragments > 1 ? fmt::format("{} fragments, each", outer.fragments) : "once";
+  std::string text =
+      fmt::format("  outer   {} every {}, {} a rank together", each, plural(outer.every, "step"),
+                  format_bytes(static_cast<double>(outer.bytes())));
+  if (p.timed()) {
+    const double seconds = outer.seconds / static_cast<double>(outer.every);
+    text +=
+        fmt::format(": {} predicted, {} a step, {:.2g} % of the time", duration_text(outer.seconds),
+                    duration_text(seconds), 100 * seconds / (seconds + p.step_seconds));
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 std::string reported_text(const Prediction& prediction) {
@@ -393,6 +411,7 @@ std::string print(const Plan& plan, const Prediction& p) {
   text += reported_text(p);
   text += "\n" + communication(p) + "\n";
   text += step(p);
+  text += outer_steps(p);
   text += documents(p);
   if (!p.cannot_run.empty())
     text += fmt::format("  stack   its software cannot run this: {}\n", join(p.cannot_run, "; "));

@@ -48,6 +48,8 @@ void StageProof::make_flats() {
     check_precisions(bucket.flat);
     std::vector<int> numbers = bucket.flat.states;
     numbers.insert(numbers.end(), bucket.flat.of_matrix.begin(), bucket.flat.of_matrix.end());
+    numbers.insert(numbers.end(), bucket.flat.outer_states.begin(), bucket.flat.outer_states.end());
+    numbers.push_back(bucket.flat.anchor);
     const std::size_t states = numbers.size();
     numbers.insert(numbers.end(), {bucket.flat.parameters, bucket.flat.stored, bucket.flat.master});
     const bool whole = bucket.flat.parameters >= 0 && flat(view(bucket.flat.parameters)).there;

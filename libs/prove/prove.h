@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "meshwright/error.h"
+#include "meshwright/outer_steps.h"
 #include "meshwright/program.h"
 
 namespace mw {
@@ -85,5 +86,8 @@ struct Proof {
 // Proves the finished programs of a plan, one for each stage, in the order of stages. Throws only
 // std::bad_alloc and Stopped (engine/interrupt.h).
 Proof prove(const std::vector<Program>& stages, const ProveOptions& options = {});
+
+// Adds to the proof of a plan that of the programs of its outer steps (outer_plan).
+void prove_outer_steps(const std::vector<Program>& stages, const OuterEvent& event, Proof& proof);
 
 }  // namespace mw

@@ -11,8 +11,12 @@ namespace mw::proving {
 OpTables::OpTables(const Program& program)
     : program_(program), graph_(*program.graph), plain_(program.graph->ops().size()) {
   for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a) {
-    const bool stages = static_cast<int>(a) == program.stage_atom;
-    if (program.mesh.atoms()[a].ways > 1 && !stages) living_ |= Atoms{1} << a;
+    const int atom = static_cast<int>(a);
+    // Where replicas differ, the proof is of one of them.
+    const std::vector<int>& replicas = program.replica_atoms();
+    const bool apart = std::find(replicas.begin(), replicas.end(), atom) != replicas.end();
+    if (program.mesh.atoms()[a].ways > 1 && atom != program.stage_atom && !apart)
+      living_ |= Atoms{1} << a;
   }
 }
 

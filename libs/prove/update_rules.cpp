@@ -167,6 +167,9 @@ void StageProof::update(const Instruction& i) {
       return;
     case Update::swap:
       refuse("prove.update", "a step of training exchanges parameters and states");
+    case Update::outer_gradient:
+    case Update::outer_step:
+      refuse("prove.replicas", "a step of training takes an outer step, which follows it");
     case Update::direction:
       return direction(i, bucket);
     case Update::whole:

@@ -1,7 +1,8 @@
 // Stochastic gradient descent with momentum and weight decay.
 //
-// sgd { lr, momentum = 0, weight_decay = 0, clip = nil }: v = momentum v + (g + weight_decay p),
-//   p -= lr v; the first step's v is the gradient. It keeps state only with momentum.
+// sgd { lr, momentum = 0, weight_decay = 0, nesterov = false, clip = nil }:
+//   g += weight_decay p, v = momentum v + g, p -= lr v; with nesterov p -= lr (g + momentum v), as in
+//   torch.optim.SGD. The first step's v is the gradient. It keeps state only with momentum.
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
 
@@ -21,6 +22,8 @@ class Sgd final : public Optimizer, public ElementOp {
         .number("weight_decay", "added to the gradient, times the parameter")
         .fallback(0.0)
         .at_least(0)
+        .boolean("nesterov", "look ahead by the momentum (Sutskever et al. 2013)")
+        .fallback(false)
         .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
         .optional()
         .at_least(0);
@@ -29,7 +32,13 @@ class Sgd final : public Optimizer, public ElementOp {
       : lr_(values.number("lr")),
         momentum_(values.number("momentum")),
         weight_decay_(values.number("weight_decay")),
-        clip_(values.has("clip") ? values.number("clip") : 0) {}
+        nesterov_(values.flag("nesterov")),
+        clip_(values.has("clip") ? values.number("clip") : 0) {
+    if (nesterov_ && momentum_ == 0)
+      throw Error(Stage::options, "option.conflict", "nesterov",
+                  "nesterov looks ahead by the momentum, and momentum is 0",
+                  "momentum = 0.9, or leave nesterov out");
+  }
   double lr() const override { return lr_; }
   double clip() const override { return clip_; }
   std::string name() const override { return "sgd"; }
@@ -51,11 +60,17 @@ class Sgd final : public Optimizer, public ElementOp {
     const at::Tensor& velocity = call.state.tensors[0];
     velocity.mul_(momentum_).add_(grad);
     if (weight_decay_ != 0) velocity.add_(param, weight_decay_);
-    param.add_(velocity, -call.lr);
+    if (nesterov_) {
+      if (weight_decay_ != 0) grad.add_(param, weight_decay_);
+      param.add_(grad, -call.lr);
+    }
+    param.add_(velocity, nesterov_ ? -call.lr * momentum_ : -call.lr);
   }
 
  private:
-  double lr_, momentum_, weight_decay_, clip_;
+  double lr_, momentum_, weight_decay_;
+  bool nesterov_;
+  double clip_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // slots in which they lie.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,6 +34,13 @@ struct FlatSlots {
   int cast = -1, arriving = -1, cast_back = -1;
   int master = -1;  // the optimizer's copy of the parameters; -1: it updates `stored`
   std::vector<int> states, of_matrix;  // the optimizer state, in the order of UpdateRule's lists
+  // Slots of outer steps (OuterSteps): the anchor, the outer optimizer's states, and the outer
+  // gradient, which lasts from step to step where the outer step ends in a later one than it began.
+  int anchor = -1, outer_gradient = -1;
+  std::vector<int> outer_states;
+  int average = -1;  // the state that is an average of the parameters (UpdateRule::average)
+  // The slots beside the parameters that begin as these do; -1: there is none.
+  std::array<int, 3> begin_as_parameters() const { return {master, average, anchor}; }
   // The tensor that the optimizer updates.
   int updated() const { return master >= 0 ? master : stored; }
   // The copies on the device of `states` and updated(), if these lie in host memory but are updated
@@ -46,8 +54,9 @@ struct FlatSlots {
   // Update directions of sharded matrices: the rank's shard, and all of them once gathered.
   int direction = -1, directions = -1;
   // Pending numbers (Instruction::pending) of the bucket's collectives: the reduction, the sum of
-  // reduced shards over further ranks, the gathers of parameters and of directions.
-  int reduction = -1, shard_reduction = -1, gather = -1, gather_directions = -1;
+  // reduced shards over further ranks, the gathers of parameters and of directions, the sum of
+  // outer gradients.
+  int reduction = -1, shard_reduction = -1, gather = -1, gather_directions = -1, outer_sum = -1;
 };
 
 // Parameters whose gradients are reduced together and updated together. Parameters, gradients and
@@ -62,6 +71,7 @@ struct Bucket {
   bool frozen = false;   // holds frozen parameters: all slots of gradients and states are -1
   bool matrix = false;   // holds matrices whose rule is for such (UpdateRule::of_matrices)
   int group = 0;         // the optimizer's group that updates it (Optimizer::groups_of)
+  int fragment = -1;     // the group of buckets with which outer steps bring it together; -1: none
   bool overlap = false;  // the reduction starts as soon as the last gradient is ready
   bool reduce_per_microbatch = false;  // reduced after every segment run that adds gradients
   // Gathers updated parameters during the next step's forward, which waits for them before their

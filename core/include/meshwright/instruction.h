@@ -153,6 +153,7 @@ enum class Serves : std::uint8_t {
   gradient_shards,  // the sum of reduced gradient shards over the ranks that have the same shard
   directions,       // the gather of update directions of a bucket's matrices
   update,           // copies of optimizer states and parameters for an update, and back
+  outer_gradients,  // the sum of outer gradients over replicas
 };
 
 // The op of a bucket's UpdateRule that a compute runs, for the whole bucket or for one parameter.
@@ -174,6 +175,12 @@ enum class Update : std::uint8_t {
   sums,
   // No update: exchanges the numbers of two flat slots of one dtype, inputs and outputs alike.
   swap,
+  // outputs[0], the outer gradient of the rank's replica: the anchor inputs[0] minus its parameters
+  // inputs[1].
+  outer_gradient,
+  // OuterSteps::rule: updates the anchor outputs[0] by the sum of outer gradients inputs[0], and
+  // brings the anchor to the replica's parameters outputs[1].
+  outer_step,
 };
 const char* name_of(Update update);
 

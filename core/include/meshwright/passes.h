@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/outer_steps.h"
 #include "meshwright/program.h"
 
 namespace mw {
@@ -103,6 +104,11 @@ Pass reduce_each_microbatch(const std::string& axis);
 Pass hook_reductions(
     const std::string& axis,
     std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose);
+
+// Lets replicas of the model differ along `axis` (outer_steps.h): gradients are no longer summed
+// over it, and outer steps bring the replicas together. `steps`: all but `atoms` and `rule`, which
+// the pass sets. Refuses the plan if another pass has done so, and offload (make_flat_slots).
+Pass outer_steps(const std::string& axis, OuterSteps steps);
 
 // The functions for writing passes follow. They must be called in the thread that runs the pass.
 

@@ -141,6 +141,7 @@ struct Program {
   Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
   Dtype reduce_dtype = Dtype::fp32;  // the dtype in which narrower reals are summed over ranks
   std::shared_ptr<const class Optimizer> optimizer;  // null: the step updates nothing
+  std::shared_ptr<const struct OuterSteps> outer;    // null: ranks have no replicas that differ
   // Whether an update waits for the step's totals, because these decide how gradients are clipped,
   // or whether the update is left out (overflow, values that are not finite).
   bool update_needs_totals = true;
@@ -178,6 +179,10 @@ struct Program {
   int ways(const RankSet& set) const;
   // The name of a set of ranks: "dp", "dp*tp", "world"; with stages "pp[0,3]".
   std::string name_of(const RankSet& set) const;
+  // The atoms along which ranks have replicas that differ (OuterSteps::atoms).
+  const std::vector<int>& replica_atoms() const;
+  int replicas() const { return mesh.ways(replica_atoms()); }
+  int replica_of(const Coordinates& at) const;  // the index of a rank's replica
   RankSet reduction(const Bucket& bucket) const { return {bucket.reduce_atoms, bucket.stages}; }
   // The ranks over which reduced shards are summed: those of reduction() without
   // Bucket::shard_atoms.

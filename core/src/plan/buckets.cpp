@@ -7,6 +7,7 @@
 
 #include "meshwright/error.h"
 #include "meshwright/optimizer.h"
+#include "meshwright/outer_steps.h"
 #include "plan/assembly.h"
 #include "plan/build.h"
 
@@ -64,6 +65,7 @@ class Flattener {
           add("shard of parameters on the device", program_.dtype, shard, Category::buffers, true);
     }
     if (!b_.frozen) optimizer(shard);
+    if (b_.fragment >= 0) outer(shard);
     for (int p : b_.parameters) {
       const ProgramParameter& parameter = program_.parameters[p];
       program_.slots[parameter.slot].alias_of = flat.parameters;
@@ -127,6 +129,7 @@ class Flattener {
           leaves ? on_host_too("shard of parameters", program_.dtype, shard, Category::parameters)
                  : flat.stored;
     for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
+    if (b_.rule->average >= 0) flat.average = flat.states[b_.rule->average];
     make_room_on_device(shard);
     for (const MatrixState& state : b_.rule->of_matrix)
       flat.of_matrix.push_back(add(state.name, dtype, Layout(shard.size()), Category::optimizer));
@@ -138,6 +141,28 @@ class Flattener {
                           ? add("directions", dtype, Layout(shard.size()), Category::buffers, true)
                           : flat.gradients;
     flat.gather_directions = program_.pendings++;
+  }
+
+  // Adds the slots of outer steps.
+  void outer(const Layout& shard) {
+    FlatSlots& flat = b_.flat;
+    const OuterSteps& outer = *program_.outer;
+    if (b_.offload != Offload::nothing)
+      throw Error(Stage::plan, "replicas.offload", "offload",
+                  "the optimizer's state lies in host memory, and outer steps update replicas on "
+                  "the device alone",
+                  "leave offload out, or the entry that lets replicas differ");
+    const auto keep = [&](const std::string& what) {
+      return add(what, program_.optimizer_dtype, shard, Category::optimizer);
+    };
+    flat.anchor = keep("anchor");
+    for (const std::string& state : rule_of_outer_step(program_, bucket_).states)
+      flat.outer_states.push_back(keep("outer " + state));
+    const Dtype dtype = program_.optimizer_dtype;  // float64 where a plan is compared with one rank
+    flat.outer_gradient =
+        add("outer gradient", dtype == Dtype::fp64 ? dtype : outer.dtype.value_or(dtype), shard,
+            Category::optimizer, outer.delay == 0);
+    if (program_.replicas() > 1) flat.outer_sum = program_.pendings++;
   }
 
   int on_host_too(const std::string& what, Dtype dtype, const Layout& shard, Category category) {

@@ -10,6 +10,7 @@
 #include "meshwright/engine/mix.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/outer_steps.h"
 #include "meshwright/reduction_hook.h"
 
 namespace mw {
@@ -200,6 +201,7 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.offload);
   if (bucket.update_on_device) add(std::string("updated on device"));
   if (bucket.update_overlaps_forward) add(std::string("update overlaps forward"));
+  if (bucket.fragment >= 0) add(bucket.fragment);
 }
 
 void Digest::add(const Program& p) {
@@ -236,6 +238,7 @@ void Digest::add(const Program& p) {
     add(order);
   }
   if (p.document_parts > 1) add(p.document_parts);
+  if (p.outer) add(p.outer->atoms);  // the strategy's options, in the description, say the rest
 }
 
 // Names and kinds of ops, which a pass may have changed: the description has the model's numbers.

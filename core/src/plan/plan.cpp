@@ -266,6 +266,9 @@ static void widen(Program& program) {
   for (Slot& slot : program.slots) {
     if (slot.dtype == Dtype::fp32) slot.dtype = Dtype::fp64;
   }
+  for (const Bucket& bucket : program.buckets)
+    if (bucket.flat.outer_gradient >= 0)
+      program.slots[bucket.flat.outer_gradient].dtype = Dtype::fp64;
 }
 
 std::shared_ptr<const Plan> in_double(const Plan& plan) {
@@ -294,9 +297,13 @@ std::shared_ptr<const Plan> in_double(const Plan& plan) {
       "plan with precision = \"fp32\"");
 }
 
-std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches) {
+// A plan of the same model, batch and precision without recompute and offload, with one entry for
+// each of these strategies.
+static std::shared_ptr<const Plan> plain_plan(const Plan& plan,
+                                              std::vector<StrategyChoice> strategies,
+                                              bool same_microbatches) {
   PlanRequest request = plan.request;
-  request.strategies.clear();
+  request.strategies = std::move(strategies);
   request.schedule.reset();
   request.recompute = {};
   request.offload = {};
@@ -304,12 +311,29 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
   request.sizes.clear();
   request.notes.clear();
   if (same_microbatches) {
-    for (std::int64_t size : plan.sizes) request.sizes.push_back(size * plan.batch_ways);
+    const std::int64_t ways = request.strategies.empty() ? 1 : plan.programs.front().replicas();
+    for (std::int64_t size : plan.sizes) request.sizes.push_back(size * plan.batch_ways / ways);
   }
   Problems problems;
   auto one = make_plan(request, problems);
   problems.throw_if_any();
   return one;
+}
+
+std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches) {
+  return plain_plan(plan, {}, same_microbatches);
+}
+
+std::shared_ptr<const Plan> one_rank_replicas(const Plan& plan) {
+  const std::vector<int>& atoms = plan.programs.front().replica_atoms();
+  std::vector<StrategyChoice> strategies;
+  for (const StrategyChoice& choice : plan.request.strategies) {
+    if (std::ranges::any_of(choice.axes, [&](const AxisRequest& axis) {
+          return plan.mesh.axis(axis.name).atoms == atoms;
+        }))
+      strategies.push_back(choice);
+  }
+  return plain_plan(plan, std::move(strategies), true);
 }
 
 Json Plan::description() const {

@@ -63,8 +63,9 @@ bool keep_alike(const Plan& a, const Plan& b) {
       const auto kept = [](const Bucket& bucket) {
         return std::tie(bucket.parameters, bucket.reduce_atoms, bucket.parameter_atoms,
                         bucket.stages, bucket.shard_atoms, bucket.sharded_state, bucket.group,
-                        bucket.frozen, bucket.counts, bucket.offload, bucket.update_on_device,
-                        bucket.gather_overlaps_forward, bucket.update_overlaps_forward);
+                        bucket.frozen, bucket.counts, bucket.fragment, bucket.offload,
+                        bucket.update_on_device, bucket.gather_overlaps_forward,
+                        bucket.update_overlaps_forward);
       };
       if (kept(a_bucket) != kept(b_bucket) || hook(a_bucket) != hook(b_bucket)) return false;
     }
@@ -159,17 +160,16 @@ void keep_forward(Program& program) {
 // their master copies, or by an exchange of the two.
 Instruction brought(const Program& program, int bucket, bool average) {
   const FlatSlots& flat = program.buckets[bucket].flat;
-  const int state = flat.states[static_cast<std::size_t>(program.buckets[bucket].rule->average)];
   const bool swaps = flat.master < 0;
   Instruction i = of_bucket(swaps ? Code::compute : Code::copy, bucket, program, Serves::parameters,
                             "parameters");
   i.outputs = {flat.stored};
   if (swaps) {
     i.update = Update::swap;
-    i.outputs.push_back(state);
+    i.outputs.push_back(flat.average);
     i.inputs = i.outputs;
   } else {
-    i.inputs = {average ? state : flat.master};
+    i.inputs = {average ? flat.average : flat.master};
   }
   return i;
 }
@@ -185,7 +185,7 @@ bool read_averages(Program& program) {
   for (std::size_t k = 0; k < program.buckets.size(); ++k) {
     const Bucket& b = program.buckets[k];
     const int bucket = static_cast<int>(k);
-    if (!b.rule || b.rule->average < 0) continue;
+    if (b.flat.average < 0) continue;
     // An evaluation makes no update that a step of training has left, and begins its own gathers.
     program.buckets[k].update_overlaps_forward = program.buckets[k].gather_overlaps_forward = false;
     add(begin, {brought(program, bucket, true)});

@@ -132,6 +132,7 @@ class FootprintMaker {
   void direction();
   void whole();
   void apply();
+  void outer_gradient();
 
   const RankView& rank_;
   const Program& program_;
@@ -141,7 +142,8 @@ class FootprintMaker {
 };
 
 const char* name_of(Update update) {
-  static constexpr std::array names{"none", "direction", "whole", "apply", "sums", "swap"};
+  static constexpr std::array names{"none", "direction", "whole",          "apply",
+                                    "sums", "swap",      "outer_gradient", "outer_step"};
   return names[static_cast<std::size_t>(update)];
 }
 
@@ -520,11 +522,13 @@ void FootprintMaker::totals() {
       widened = std::max(widened, 4 * std::min(rank_.bytes(slot) / item, cast_at_a_time));
     bytes += touched(slot);
   }
-  pass(3 * sizeof(double), widened);
+  // The loss, the squared norm, the wish to stop, and the squared norm of each replica.
+  const int replicas = program_.outer ? program_.replicas() : 0;
+  const std::int64_t numbers = (3 + replicas) * static_cast<std::int64_t>(sizeof(double));
+  pass(numbers, widened);
   works({.calls = gradients, .bytes = bytes});
   if (program_.mesh.size() > 1) {
-    transfer(Collective::all_reduce, {world_atoms(program_.mesh), {}},
-             3 * static_cast<std::int64_t>(sizeof(double)));
+    transfer(Collective::all_reduce, {world_atoms(program_.mesh), {}}, numbers);
   }
 }
 
@@ -545,10 +549,23 @@ void FootprintMaker::update() {
       pass(0, touched(i_.outputs[0]));
       copies(2 * (touched(i_.outputs[0]) + touched(i_.outputs[1])));
       break;
+    case Update::outer_gradient:
+      outer_gradient();
+      break;
     case Update::apply:
+    case Update::outer_step:
       apply();
       break;
   }
+}
+
+// The anchor and the parameters are read; a difference in another dtype is made piece by piece.
+void FootprintMaker::outer_gradient() {
+  const UpdateSteps steps = update_steps(rank_, i_, rank_.scratch() != nullptr);
+  const int to = i_.outputs[0], wide = bytes_of(program_.optimizer_dtype);
+  if (program_.slots[to].transient) open(to);
+  pass(0, steps.casts ? wide * steps.at_a_time : 0);
+  copies(touched(to) + static_cast<double>(2 * wide * steps.elements));
 }
 
 // Parameters, states and gradients are read, and what the op allocates for a piece is let go.
@@ -564,7 +581,8 @@ void FootprintMaker::sums() {
 // What the op of an update of elements takes for a piece: what it allocates, and if it reads sums,
 // the cast gradient and numbers of rows and columns that are brought to the elements.
 std::int64_t FootprintMaker::room_of_update(const UpdateSteps& steps) const {
-  const bool sums = bucket().rule && !bucket().rule->sums.empty();
+  const bool sums =
+      i_.update != Update::outer_step && bucket().rule && !bucket().rule->sums.empty();
   int tensors = steps.temporaries + (sums && steps.casts ? 1 : 0);
   if (sums && bucket().rule->of_matrices()) {
     tensors += static_cast<int>(bucket().rule->of_matrix.size());
@@ -618,11 +636,15 @@ void FootprintMaker::whole() {
 // Parameters and states are read and written, gradients read.
 void FootprintMaker::apply() {
   const UpdateSteps steps = update_steps(rank_, i_, rank_.scratch() != nullptr);
-  const std::int64_t states =
-      i_.parameter >= 0 ? 0 : static_cast<std::int64_t>(bucket().flat.states.size());
+  const bool outer = i_.update == Update::outer_step;
+  const FlatSlots& flat = bucket().flat;
+  // An outer step also writes the anchor to the parameters.
+  const std::size_t states = outer               ? flat.outer_states.size() + 1
+                             : i_.parameter >= 0 ? 0
+                                                 : flat.states.size();
   const int gradient = bytes_of(program_.slots[i_.inputs[0]].dtype);
   if (i_.parameter >= 0 && steps.elements > 0) pass(matrix_update(rank_, i_).apart);
-  const bool casts_apart = bucket().rule && bucket().rule->sums.empty() && steps.casts;
+  const bool casts_apart = (outer || (bucket().rule && bucket().rule->sums.empty())) && steps.casts;
   if (!steps.host)
     pass(casts_apart ? bytes_of(program_.optimizer_dtype) * steps.at_a_time : 0,
          room_of_update(steps));

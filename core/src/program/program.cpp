@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 
+#include "meshwright/outer_steps.h"
+
 namespace mw {
 
 const char* name_of(Dtype dtype) {
@@ -50,6 +52,17 @@ int Program::segment(SegmentKind kind, int vstage, bool gradient) const {
 int Program::chunk_of(int vstage) const {
   return static_cast<int>(
       std::count(stage_of.begin(), stage_of.begin() + vstage, stage_of[vstage]));
+}
+
+const std::vector<int>& Program::replica_atoms() const {
+  static const std::vector<int> none;
+  return outer ? outer->atoms : none;
+}
+
+int Program::replica_of(const Coordinates& at) const {
+  int replica = 0;
+  for (const int atom : replica_atoms()) replica = replica * mesh.atoms()[atom].ways + at[atom];
+  return replica;
 }
 
 Coordinates Program::first() const {

@@ -183,6 +183,7 @@ class RingWriter {
 }  // namespace
 
 bool outlasts_step(const Program& program, const Instruction& instruction) {
+  if (instruction.serves == Serves::outer_gradients) return program.outer->delay > 0;
   return instruction.serves == Serves::parameters && instruction.pending >= 0 &&
          program.buckets[instruction.bucket].gather_overlaps_forward;
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "meshwright/outer_steps.h"
+
 namespace mw {
 namespace {
 
@@ -102,13 +104,18 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool a
   }
   // A bucket without a rule, which experts' loads move, has few elements; directions have the
   // optimizer's dtype already.
+  const bool outer = update.update >= Update::outer_gradient;
   const Dtype updated = update.update == Update::sums ? program.optimizer_dtype : to.dtype;
-  steps.casts = bucket.rule && update.parameter < 0 && from.dtype != updated;
+  steps.casts = (outer || bucket.rule) && update.parameter < 0 && from.dtype != updated;
   std::int64_t piece = accelerator && !steps.host ? cast_at_a_time_on_accelerators : cast_at_a_time;
-  if (bucket.rule && update.parameter < 0) steps.temporaries = bucket.rule->apply->temporaries();
+  if (update.update == Update::outer_step) {
+    steps.temporaries = rule_of_outer_step(program, update.bucket).apply->temporaries();
+  } else if (!outer && bucket.rule && update.parameter < 0) {
+    steps.temporaries = bucket.rule->apply->temporaries();
+  }
   if (steps.temporaries > 0 && (!accelerator || steps.host)) piece = in_cache_at_a_time;
-  const bool pieces =
-      (steps.casts || steps.temporaries > 0) && !(bucket.rule && bucket.rule->of_matrices());
+  const bool pieces = (steps.casts || steps.temporaries > 0) &&
+                      (outer || !(bucket.rule && bucket.rule->of_matrices()));
   steps.at_a_time = pieces ? std::min(steps.elements, piece) : steps.elements;
   steps.fetches_parameters = steps.host && to.memory != Memory::host;
   return steps;

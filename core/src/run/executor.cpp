@@ -53,6 +53,11 @@ void Executor::add_program(const Program& program) {
       std::make_unique<Executor>(program, rank_, device_, source_, ledger_, setup_, stop_, this));
 }
 
+void Executor::add_outer(const Program& program, const OuterEvent& event) {
+  outer_.push_back({event, std::make_unique<Executor>(program, rank_, device_, source_, ledger_,
+                                                      setup_, stop_, this)});
+}
+
 void Executor::evaluate_by(const Program& program, const RunSetup& setup) {
   evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, setup, stop_,
                                           this, true);
@@ -105,7 +110,41 @@ void Executor::unwatch(Watcher* watcher) {
 
 StepOutcome Executor::step(std::int64_t index, double lr) {
   const int which = setup_.which_plan(index);
-  return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
+  StepOutcome outcome =
+      which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
+  if (program_.outer) take_outer_steps(index);
+  return outcome;
+}
+
+void Executor::take_outer_steps(std::int64_t step) {
+  for (const OuterEvent& event : outer_events(*program_.outer, step)) {
+    await_updates();
+    const auto due = std::find_if(outer_.begin(), outer_.end(), [&](const OuterProgram& one) {
+      return one.event.fragment == event.fragment && one.event.ends == event.ends;
+    });
+    due->executor->step_ = step;
+    due->executor->outer_step(event.count);
+  }
+}
+
+void Executor::outer_step(std::int64_t count) {
+  const at::NoGradGuard no_grad;
+  outer_count_ = count;
+  outcome_ = {};
+  clock_.begin();
+  run_marks_.clear();
+  instruction_marks_.clear();
+  work_.clear();
+  for (const TimelineRun& part : timeline_) run_part(part, false);
+  if (copies_.any()) copies_.finish();
+  clock_.end();
+}
+
+Executor::UpdateNumbers Executor::of_outer_step(const Lowered& l) const {
+  const OuterSteps& outer = *program_.outer;
+  const double lr = outer.optimizer ? outer.optimizer->lr() : 0;
+  return {lr * rule_of_outer_step(program_, l.said->bucket).lr_scale, outer_count_,
+          1.0 / program_.replicas(), false};
 }
 
 at::TensorOptions Executor::options(int slot) const {
@@ -308,7 +347,7 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
     case Code::hook_finish:
       return wait(l, m);
     case Code::seed:
-      made() = at::full({}, kept_->scaler.scale(), options(l.output.slot));
+      made() = at::full({}, loss_scale(), options(l.output.slot));
       return;
     case Code::alias:  // of a flat slot: one parameter's part
       made() = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[l.input.slot])

@@ -44,6 +44,8 @@ class Executor : public RankRun {
   // Sets evaluate()'s program, without backward (forward_only() in engine/plan.h), on other data.
   // It shares storage.
   void evaluate_by(const Program& program, const RunSetup& setup);
+  // Adds the program of what outer steps do after a step (outer_plan).
+  void add_outer(const Program& program, const OuterEvent& event);
   // Makes the communicators of all programs. Every rank calls it once it has all of its programs.
   void connect();
 
@@ -76,7 +78,7 @@ class Executor : public RankRun {
     await_updates();
     storage_.fill(index, first, numbers);
   }
-  double loss_scale() const override { return kept_->scaler.scale(); }
+  double loss_scale() const override { return kept_->scaler.scale() * program_.replicas(); }
   LossScaler& scaler() override { return kept_->scaler; }
   BucketReduction* hook_of(int bucket) override { return kept_->hooks.at(bucket).get(); }
   bool update_left_out() const override { return outcome_.update_left_out; }
@@ -224,6 +226,7 @@ class Executor : public RankRun {
   void update(Lowered& l, Microbatch& m);
   void update_elements(const ElementOp& op, const UpdateCall& call);
   void apply(const Lowered& l, const UpdateNumbers& numbers);
+  void outer_gradient(const Lowered& l);
   void sums(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers);
   void swap(const Instruction& i);
   void apply_summed(const Lowered& l, const Microbatch& m, const UpdateNumbers& numbers);
@@ -238,11 +241,16 @@ class Executor : public RankRun {
   void apply_matrix(const Lowered& l, const Microbatch& m);
   bool goes_on(const Lowered& l);
   void leave_updates();
+  UpdateNumbers of_outer_step(const Lowered& l) const;
+  // Carries out the outer steps that are due after a step.
+  void take_outer_steps(std::int64_t step);
+  void outer_step(std::int64_t count);
   // Steps before this one that were not left out.
   std::int64_t updates() const { return step_ - kept_->scaler.left_out(); }
   // The numbers of the step whose gradients the update takes: this step's, or the step's before.
   UpdateNumbers numbers_of(const Lowered& l) const {
     if (l.completes_update) return kept_->left.numbers;
+    if (l.said->update == Update::outer_step) return of_outer_step(l);
     return {outcome_.lr, updates(), scale_, outcome_.update_left_out};
   }
   at::TensorOptions options(int slot) const;
@@ -277,6 +285,12 @@ class Executor : public RankRun {
   LoweredCode updates_;  // updates that a step leaves to the next step's forward
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
+  struct OuterProgram {
+    OuterEvent event;
+    std::unique_ptr<Executor> executor;
+  };
+  std::vector<OuterProgram> outer_;
+  std::int64_t outer_count_ = 0;  // OuterEvent::count of what this executor carries out
   std::vector<Watching> watchers_;
   std::int64_t step_ = 0;
   std::vector<std::int64_t> samples_;  // the number of the sample of each row of the step

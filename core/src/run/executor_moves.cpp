@@ -44,6 +44,7 @@ void Executor::connect() {
   std::vector<const Program*> programs{&program_};
   for (const auto& other : others_) programs.push_back(&other->program_);
   if (evaluator_) programs.push_back(&evaluator_->program_);
+  for (const OuterProgram& outer : outer_) programs.push_back(&outer.executor->program_);
   const Ledger::Scope scope(ledger_, Category::buffers);
   for (const Connection& one : connections_of(programs, rank_)) communicator(one);
 }

@@ -60,20 +60,24 @@ double squares_on_cpu(const at::Tensor& all, at::ScalarType wide) {
 // add the squares of their copies times 0. That product is 0 for a finite copy. For a copy with NaN
 // or Inf it is NaN, and so is then the norm: all ranks see the fault before they update.
 void Executor::totals(const Lowered& l) {
-  at::Tensor sums = at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  // Where replicas differ, each clips by its own norm: their squares follow.
+  const int replicas = program_.outer ? program_.replicas() : 0, own = program_.replica_of(at_);
+  at::Tensor sums =
+      at::zeros({3 + replicas}, at::TensorOptions().dtype(at::kDouble).device(device_));
   const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
   for (std::size_t k = 0; k < l.shares.size(); ++k) {
     const Ledger::Kernel kernel(ledger_);
-    const at::Tensor& own = storage_[l.said->inputs[k]];
+    const at::Tensor& counted = storage_[l.said->inputs[k]];
     if (k == 0) {
-      sums[0].copy_(own.squeeze()).mul_(l.shares[k]);
+      sums[0].copy_(counted.squeeze()).mul_(l.shares[k]);
     } else if (device_.is_cpu()) {
-      sums[1].add_(l.shares[k] * squares_on_cpu(own, wide));
-    } else if (own.numel() > 0) {  // the device's kernel widens and adds as a tree
-      const at::Tensor norm = at::linalg_vector_norm(own, 2, std::nullopt, false, wide);
+      sums[1].add_(l.shares[k] * squares_on_cpu(counted, wide));
+    } else if (counted.numel() > 0) {  // the device's kernel widens and adds as a tree
+      const at::Tensor norm = at::linalg_vector_norm(counted, 2, std::nullopt, false, wide);
       sums[1].add_(norm.to(at::kDouble).square().mul_(l.shares[k]));
     }
   }
+  if (replicas > 0) sums[3 + own].copy_(sums[1]);
   if (stop_ != nullptr && stop_->load()) sums[2].fill_(1);
   if (program_.mesh.size() > 1) {
     static const std::string label = "loss, gradient norm";
@@ -88,7 +92,11 @@ void Executor::totals(const Lowered& l) {
   outcome_.stop = sums[2].item<double>() > 0;
   if (forward_only_) return;
   outcome_.loss_scale = kept_->scaler.scale();
-  outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()), outcome_.labels > 0);
+  const double scale = kept_->scaler.scale();
+  outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>() / std::max(replicas, 1)),
+                                         outcome_.labels > 0);
+  const double clipped =
+      replicas > 0 ? std::sqrt(sums[3 + own].item<double>()) / scale : outcome_.grad_norm;
   outcome_.update_left_out = kept_->scaler.overflowed() || outcome_.labels == 0;
   // A smaller loss scale does not make the loss finite: the forward pass does not depend on it.
   if (kept_->leaves_out && outcome_.labels > 0 &&
@@ -96,7 +104,7 @@ void Executor::totals(const Lowered& l) {
     outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
     outcome_.update_left_out = outcome_.not_finite;
   }
-  scale_ = clip_factor(outcome_.grad_norm, setup_.optimizer->clip()) / outcome_.loss_scale;
+  scale_ = clip_factor(clipped, setup_.optimizer->clip()) / outcome_.loss_scale;
   show([&](Watcher& watcher) { watcher.gradients(*this); });
 }
 
@@ -143,7 +151,8 @@ void Executor::update(Lowered& l, Microbatch& m) {
   UpdateCall& call = l.update->call;
   const UpdateNumbers numbers = numbers_of(l);
   const auto& rule = program_.buckets[l.said->bucket].rule;
-  call.lr = numbers.lr * (rule ? rule->lr_scale : 1);
+  const bool outer = l.said->update >= Update::outer_gradient;
+  call.lr = numbers.lr * (rule && !outer ? rule->lr_scale : 1);
   call.step = numbers.step;
   switch (l.said->update) {
     case Update::none:
@@ -159,6 +168,12 @@ void Executor::update(Lowered& l, Microbatch& m) {
       break;
     case Update::swap:
       swap(*l.said);
+      break;
+    case Update::outer_gradient:
+      outer_gradient(l);
+      break;
+    case Update::outer_step:
+      apply(l, numbers);
       break;
     case Update::apply:
       if (numbers.left_out && l.said->outputs.size() == 1) break;
@@ -216,12 +231,30 @@ void Executor::apply(const Lowered& l, const UpdateNumbers& numbers) {
     };
     call.parameter = part(l.output.slot);
     call.gradient = part(l.input.slot);
-    call.grad_scale = program_.buckets[l.said->bucket].counts ? 1 : numbers.scale;
+    const bool outer = l.said->update == Update::outer_step;
+    call.grad_scale = !outer && program_.buckets[l.said->bucket].counts ? 1 : numbers.scale;
     if (run.casts) call.gradient = widened(call.gradient, call.parameter, call.grad_scale);
     call.state.tensors.clear();
     for (const int state : run.states) call.state.tensors.push_back(part(state));
     if (!numbers.left_out) update_elements(*op, call);
-    if (outputs.size() > 1) part(outputs[1]).copy_(call.parameter);
+    if (outputs.size() < 2) continue;
+    const double keeps = outer ? program_.outer->keeps : 0;
+    keeps > 0 ? part(outputs[1]).lerp_(call.parameter, 1 - keeps)
+              : part(outputs[1]).copy_(call.parameter);
+  }
+}
+
+void Executor::outer_gradient(const Lowered& l) {
+  const Ledger::Kernel kernel(ledger_);
+  at::Tensor made = storage_.open(l.output.slot);
+  const at::Tensor &anchor = storage_[l.input.slot], &own = storage_[l.said->inputs[1]];
+  for (const auto& [op, range] : l.update->parts) {
+    const auto part = [&, at = range](const at::Tensor& all) {
+      return all.narrow(0, at.offset, at.size);
+    };
+    at::Tensor to = part(made);
+    l.update->casts ? to.copy_(part(anchor).sub(part(own)))
+                    : at::sub_out(to, part(anchor), part(own));
   }
 }
 

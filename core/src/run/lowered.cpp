@@ -9,6 +9,7 @@
 
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
+#include "meshwright/outer_steps.h"
 #include "program/slots.h"
 
 namespace mw {
@@ -104,7 +105,11 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   l.said = &i;
   l.code = i.code;
   l.of_step = between_lasting(program_, i);
-  l.transfer = outlasts_step(program_, i) ? -1 - i.bucket : i.pending;
+  // Other programs have other pending numbers: what outlasts a step has one by its bucket.
+  const int buckets = static_cast<int>(program_.buckets.size());
+  l.transfer = !outlasts_step(program_, i)           ? i.pending
+               : i.serves == Serves::outer_gradients ? -1 - buckets - i.bucket
+                                                     : -1 - i.bucket;
   l.completes_update = completes_update(program_, i);
   l.ends_update = l.completes_update && updates_[i.bucket].back() == &i;
   if (!i.inputs.empty()) l.input = operand(i.inputs[0]);
@@ -221,6 +226,15 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
   const Bucket& bucket = program_.buckets[i.bucket];
   run->states =
       i.saved.empty() ? bucket.flat.states : std::vector<int>(i.saved.begin(), i.saved.end());
+  if (i.update >= Update::outer_gradient) {
+    const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
+    run->casts = steps.casts;
+    run->states = bucket.flat.outer_states;
+    const ElementOp* op = rule_of_outer_step(program_, i.bucket).apply;
+    for (std::int64_t at = 0; at < steps.elements; at += steps.at_a_time)
+      run->parts.push_back({op, {at, std::min(steps.at_a_time, steps.elements - at)}});
+    return run;
+  }
   const bool reads_sums = bucket.rule && !bucket.rule->sums.empty();
   if (i.update == Update::apply || i.update == Update::sums) {
     const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());

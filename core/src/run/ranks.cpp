@@ -42,8 +42,9 @@ void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
       fill_slice(out, value, static_cast<std::uint64_t>(setup.seed), shape, part);
   };
   const Bucket& bucket = rank.bucket_of(index);
-  if (bucket.sharded_state != ShardedState::parameters && bucket.flat.master < 0 &&
-      !(bucket.rule && bucket.rule->average >= 0)) {
+  const auto others = bucket.flat.begin_as_parameters();
+  if (bucket.sharded_state != ShardedState::parameters &&
+      std::ranges::all_of(others, [](int slot) { return slot < 0; })) {
     numbers(ranges, rank.parameter(index));
     return;
   }
@@ -114,6 +115,11 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
   held_out.data = own.held_out_data;
   held_out.sample_offset = 0;
   held_out.trace.clear();
+  std::vector<std::pair<OuterEvent, std::shared_ptr<const Plan>>> outer;
+  if (const auto& steps = plan.programs.front().outer) {
+    for (const OuterEvent& event : kinds_of_outer_events(*steps))
+      outer.emplace_back(event, outer_plan(plan, event));
+  }
   const Processes* processes = runtime.processes();
   const int before =  // ranks of this machine in the processes before this one
       processes == nullptr
@@ -137,6 +143,8 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
           executor.add_program(own.plans()[p]->program_of(context.rank));
         if (own.held_out_plan)
           executor.evaluate_by(own.held_out_plan->program_of(context.rank), held_out);
+        for (const auto& [event, own_plan] : outer)
+          executor.add_outer(own_plan->program_of(context.rank), event);
         executor.connect();
         if (!setup.goes_on) fill_parameters(executor, setup);
         body(executor, ledger);

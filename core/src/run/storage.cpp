@@ -180,10 +180,8 @@ void Storage::fill(int parameter, std::int64_t first, const at::Tensor& numbers)
   const FlatSlots& flat = bucket.flat;
   const std::int64_t begin = rank_.place(parameter).offset + first;
   const bool whole = tensors_[flat.parameters].defined();
-  const int average = bucket.rule && bucket.rule->average >= 0
-                          ? flat.states[static_cast<std::size_t>(bucket.rule->average)]
-                          : -1;
-  for (int slot : {whole ? flat.parameters : flat.stored, flat.master, average}) {
+  const auto [a, b, c] = flat.begin_as_parameters();
+  for (const int slot : {whole ? flat.parameters : flat.stored, a, b, c}) {
     if (slot < 0) continue;
     const auto [own, range] = among(slot, {begin, numbers.numel()});
     if (range.size > 0) own.copy_(numbers.reshape(-1).narrow(0, range.offset - begin, range.size));

@@ -17,6 +17,7 @@
 #include "meshwright/microbatch.h"
 #include "meshwright/model.h"
 #include "meshwright/optimizer.h"
+#include "meshwright/outer_steps.h"
 #include "meshwright/program.h"
 #include "meshwright/schedule.h"
 #include "meshwright/strategy.h"
@@ -171,6 +172,10 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
 // be compared too.
 std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches);
 
+// The same plan with one rank for each of its replicas that differ (OuterSteps), which compute the
+// samples that the replicas of `plan` do, in the same microbatches.
+std::shared_ptr<const Plan> one_rank_replicas(const Plan& plan);
+
 // The plan in float64, with the same schedule, for `verify`. Throws Error (plan) if there is none.
 std::shared_ptr<const Plan> in_double(const Plan& plan);
 
@@ -250,5 +255,9 @@ void check_plan(const Plan& plan, Problems& problems);
 // run in its order. `average`: they compute with the averages that the optimizer keeps, and the
 // result is null if it keeps none.
 std::shared_ptr<const Plan> forward_only(const Plan& plan, bool average = false);
+
+// The plan of what outer steps do after a step of a plan with replicas that differ (OuterSteps).
+// Its programs keep the same parameters in the same tensors.
+std::shared_ptr<const Plan> outer_plan(const Plan& plan, const OuterEvent& event);
 
 }  // namespace mw

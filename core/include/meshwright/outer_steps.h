@@ -1,0 +1,61 @@
+// Replicas of the model that differ: groups of ranks each train a replica by themselves, on their
+// part of the batch, and outer steps bring the replicas together (Local SGD, Stich 2019; DiLoCo,
+// Douillard et al. 2023; its streaming form, Douillard et al. 2025).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/dtype.h"
+#include "meshwright/optimizer.h"
+
+namespace mw {
+
+// Ranks that differ on `atoms` have different replicas of all parameters that are trained, and of
+// what the optimizer keeps of them. Each replica also keeps the anchor, which all have alike: the
+// parameters after the last outer step. An outer step moves the anchor by an outer gradient, the
+// anchor minus the mean of the replicas' parameters; all replicas then go on from the anchor.
+struct OuterSteps {
+  std::vector<int> atoms;
+  std::int64_t every = 1;  // steps from one outer step of a fragment to its next one
+  // The buckets are brought together in so many groups (Bucket::fragment), whose outer steps are
+  // every / fragments steps apart.
+  int fragments = 1;
+  // Steps from the start of the sum of outer gradients to the outer step itself; less than `every`.
+  std::int64_t delay = 0;
+  // The share of its own parameters that a replica keeps in an outer step: they become
+  // keeps * own + (1 - keeps) * anchor.
+  double keeps = 0;
+  std::optional<Dtype> dtype;  // in which outer gradients are summed; none: the optimizer's
+  // The outer optimizer, and how it updates the anchor by the outer gradient; it has `apply` alone.
+  // Null: the anchor becomes the mean of the replicas, as it always does for counters
+  // (Value::counts).
+  std::shared_ptr<const Optimizer> optimizer;
+  UpdateRule rule;
+};
+
+// What happens after a step: the sums of the outer gradients of a fragment begin, or the outer step
+// awaits them and ends, or both.
+struct OuterEvent {
+  int fragment = 0;
+  bool begins = false, ends = false;
+  std::int64_t count = 0;  // outer steps of the fragment before this one
+};
+
+// The events after a step, which counts from 0, in their order.
+std::vector<OuterEvent> outer_events(const OuterSteps& outer, std::int64_t step);
+// The rule by which outer steps update a bucket's anchor.
+const UpdateRule& rule_of_outer_step(const struct Program& program, int bucket);
+// What a bucket keeps from step to step for its outer steps, by name, and the slots: none where
+// ranks have no replicas of it.
+std::vector<std::pair<std::string, int>> states_of_outer_steps(const struct Program& program,
+                                                               const struct Bucket& bucket);
+
+// All kinds of events that there are; their `count` is 0.
+std::vector<OuterEvent> kinds_of_outer_events(const OuterSteps& outer);
+
+}  // namespace mw

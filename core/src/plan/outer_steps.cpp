@@ -1,0 +1,159 @@
+// Replicas that differ: takes their atoms out of the reductions of gradients, and makes the programs
+// of the outer steps that bring the replicas together.
+#include "meshwright/outer_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+#include "plan/build.h"
+#include "program/lifetimes.h"
+
+namespace mw {
+namespace {
+
+// The last layer that reads a bucket's first parameter; 0 for an embedding, and for a bucket that
+// several stages share.
+int layer_of(const Program& program, const Bucket& bucket) {
+  if (!bucket.stages.empty()) return 0;
+  const int value = program.parameters[bucket.parameters.front()].value;
+  int layer = 0;
+  for (const Op& op : program.graph->ops()) {
+    for (const Use& use : op.inputs)
+      if (use.value == value) layer = std::max(layer, op.layer);
+  }
+  return std::clamp(layer, 0, program.graph->layers - 1);
+}
+
+void part(Program& program, const OuterSteps& steps) {
+  if (program.outer != nullptr)
+    throw Error(Stage::plan, "replicas.twice", "",
+                "the plan has replicas that differ already, by another entry",
+                "one entry for all replicas: replicas { 8, every = 50 }");
+  const int layers = std::max(1, program.graph->layers);
+  if (steps.fragments > layers)
+    throw Error(Stage::plan, "replicas.fragments", "fragments",
+                fmt::format("{} fragments are more than the model's {}", steps.fragments,
+                            plural(layers, "layer")),
+                fmt::format("nearest: fragments = {}", layers));
+  program.outer = std::make_shared<const OuterSteps>(steps);
+  if (steps.fragments > 1) split_buckets(program, /*by_layer=*/true);
+  for (Bucket& bucket : program.buckets) {
+    if (bucket.frozen) continue;
+    std::erase_if(bucket.reduce_atoms, [&](int atom) {
+      return std::find(steps.atoms.begin(), steps.atoms.end(), atom) != steps.atoms.end();
+    });
+    bucket.fragment = layer_of(program, bucket) * steps.fragments / layers;
+  }
+}
+
+class OuterProgram {
+ public:
+  OuterProgram(Program& program, const OuterEvent& event)
+      : program_(program), outer_(*program.outer), event_(event) {}
+
+  void run() {
+    program_.segments.clear();
+    program_.timeline.clear();
+    std::vector<int> buckets;
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      Bucket& bucket = program_.buckets[b];
+      bucket.gather_overlaps_forward = bucket.update_overlaps_forward = false;
+      if (bucket.fragment == event_.fragment) buckets.push_back(static_cast<int>(b));
+    }
+    // The sum of a bucket is under way while the bucket before it is updated.
+    for (std::size_t n = 0; n < buckets.size(); ++n) {
+      if (event_.begins) begin(buckets[n]);
+      if (event_.ends && n > 0) end(buckets[n - 1]);
+    }
+    if (event_.ends && !buckets.empty()) end(buckets.back());
+    program_.segments.push_back(
+        {.name = "outer step", .code = std::move(code_), .kind = SegmentKind::finish});
+    program_.timeline.push_back({.segment = 0});
+  }
+
+ private:
+  Instruction on(int bucket, Code code, Serves serves = Serves::update) const {
+    return of_bucket(code, bucket, program_, serves, "outer");
+  }
+
+  void begin(int bucket) {
+    const FlatSlots& flat = program_.buckets[bucket].flat;
+    Instruction made = on(bucket, Code::compute);
+    made.update = Update::outer_gradient;
+    made.inputs = {flat.anchor, flat.updated()};
+    made.outputs = {flat.outer_gradient};
+    code_.push_back(std::move(made));
+    if (flat.outer_sum >= 0) code_.push_back(sum(bucket, Code::start));
+  }
+
+  void end(int bucket) {
+    const Bucket& b = program_.buckets[bucket];
+    const FlatSlots& flat = b.flat;
+    if (flat.outer_sum >= 0) {
+      code_.push_back(sum(bucket, Code::wait));
+      // Code that reads parameters between two steps awaits what is under way.
+      code_.back().again = !event_.begins;
+    }
+    Instruction update = on(bucket, Code::compute);
+    update.update = Update::outer_step;
+    update.inputs = {flat.outer_gradient};
+    update.outputs = {flat.anchor, flat.updated()};
+    update.saved = {flat.outer_states.begin(), flat.outer_states.end()};
+    if (program_.slots[flat.outer_gradient].transient) update.release = {flat.outer_gradient};
+    code_.push_back(std::move(update));
+    if (flat.master >= 0) {
+      Instruction copy = on(bucket, Code::copy);
+      copy.inputs = {flat.master};
+      copy.outputs = {flat.stored};
+      code_.push_back(std::move(copy));
+    }
+    if (!b.gathered_once_updated()) return;
+    std::ranges::move(begin_gather(program_, bucket, "outer"), std::back_inserter(code_));
+    code_.push_back(end_gather(program_, bucket, "outer"));
+  }
+
+  // Begins, or awaits, the sum of a bucket's outer gradients.
+  Instruction sum(int bucket, Code code) const {
+    const FlatSlots& flat = program_.buckets[bucket].flat;
+    Instruction i = on(bucket, code, Serves::outer_gradients);
+    i.inputs = i.outputs = {flat.outer_gradient};
+    i.move.kind = Move::Kind::all_reduce;
+    i.move.atoms = outer_.atoms;
+    i.pending = flat.outer_sum;
+    return i;
+  }
+
+  Program& program_;
+  const OuterSteps& outer_;
+  const OuterEvent event_;
+  std::vector<Instruction> code_;
+};
+
+}  // namespace
+
+Pass outer_steps(const std::string& axis, OuterSteps steps) {
+  steps.rule = steps.optimizer ? steps.optimizer->rule(0) : UpdateRule{};
+  return {.name = "outer steps",
+          .run =
+              [axis, steps = std::move(steps)](Program& program) {
+                OuterSteps own = steps;
+                own.atoms = program.mesh.axis(axis).atoms;
+                part(program, own);
+              },
+          .order = Pass::buckets,
+          .axis = axis};
+}
+
+std::shared_ptr<const Plan> outer_plan(const Plan& plan, const OuterEvent& event) {
+  auto made = std::make_shared<Plan>(plan);
+  for (Program& program : made->programs) OuterProgram(program, event).run();
+  return made;
+}
+
+}  // namespace mw
