@@ -232,12 +232,12 @@ class Chooser {
       refuse(hard,
              "no run can go on from it; name a folder of its own, path = "
              "\"checkpoints/{name}-{seed}\"");
+    check_replicas(checkpoint, refuse);
     const std::vector<std::string> differs = differences(there, settings_);
     if (!differs.empty() && !wanted_.changed)
       refuse(differs,
              "a folder of its own, path = \"checkpoints/{name}-{seed}\"; or, where the "
              "change is meant, resume = { changed = true }");
-    check_replicas(checkpoint, refuse);
     const std::string state = state_lacking(checkpoint);
     if (!state.empty())
       refuse({fmt::format("the optimizer keeps a state {}, which it lacks", quote(state))},

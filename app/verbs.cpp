@@ -181,6 +181,7 @@ Prediction prediction_of_run(const Experiment& experiment) {
       if (event.fragment == due.fragment && event.ends == due.ends)
         prediction.communication.insert(prediction.communication.end(), rows.begin(), rows.end());
   }
+  std::ranges::sort(prediction.communication, {}, &CommunicationForecast::key);
   return prediction;
 }
 

@@ -91,6 +91,7 @@ class Reference::Keeper final : public StepWatcher {
   // finite, or the last before a loss or norm that is not finite.
   void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     if (over_) return;
+    executor.await_updates();  // before the lock: for a transfer that other ranks must reach too
     const std::lock_guard lock(reference_.mutex_);
     Facts unused;
     Facts& facts = executor.rank() == 0 ? reference_.facts_ : unused;

@@ -15,7 +15,7 @@ FEATURES = {  # name: how often it is there
     "pp": 0.4, "dp": 0.35, "zero": 0.4, "tp": 0.45, "sp": 0.3, "sp on tp": 0.5, "ep": 0.6, "own": 0.35, "coshard": 0.12,
     "pass": 0.15, "directives": 0.15, "recompute": 0.3, "offload": 0.2, "microbatch": 0.6, "precision": 0.4, "odd": 0.3,
     "schedule": 0.2, "evaluate": 0.08, "check": 0.3, "steps": 0.5, "text": 0.35, "pair": 0.4, "hook": 0.3, "shape": 0.12,
-    "documents": 0.5, "masked": 0.3}
+    "documents": 0.5, "masked": 0.3, "replicas": 0.15}
 BLOCKS = {
     "frozen first": "function(x, n) x = x + x:rms_norm { frozen = n == 1 }:attention { frozen = n == 1 } return x + x:rms_norm():mlp { frozen = n == 1 } end",
     "frozen beside": 'function(x) local h = x:rms_norm { frozen = true } x = x + h:mlp { frozen = true } + h:linear { "ffn", name = "a" }:linear "hidden" '
@@ -49,7 +49,7 @@ class Maker:
         self.axes, self.roles, self.own, self.forms = [], [], [], []
         self.stages = self.chunks = 1
         self.groups = self.hides = False
-        self.ep_ways = 2
+        self.ep_ways, self.every = 2, 1
         dense, sparse = ("llama", "llama", "llama", "gpt", "composed", "composed"), ("moe", "moe", "latent")
         self.kind = self.one(*(sparse if "ep" in self.on else dense))
         self.experts = self.kind in ("moe", "latent")
@@ -173,6 +173,24 @@ class Maker:
                 made.put("overlap_update", False)
         return Call("zero", made)
 
+    def replicas(self):
+        ways = self.ways(2, 2, 3)
+        self.axis("replicas", "none", ways)
+        self.parts *= ways
+        self.every = self.one(1, 2, 2, 3)
+        made = Table(ways, every=self.every)
+        if self.often(0.7):
+            made.put("outer", self.one(Call("mw.sgd", Table(lr=0.7, momentum=0.9, nesterov=True)), Call("mw.adamw", Table(lr=1e-3)), Call("mw.sgd", Table(lr=0.5))))
+        if self.every > 1 and self.often(0.5):
+            made.put("delay", 1)
+        if self.every > 1 and self.layers > 1 and self.often(0.5):
+            made.put("fragments", 2)
+        if self.often(0.3):
+            made.put("keeps", 0.5)
+        if self.often(0.3):
+            made.put("dtype", "bf16")
+        return Call("replicas", made)
+
     def tp(self):
         self.axis("tp", "model", self.ways(2, 2, 2, 4))
         made = Table(max(self.last_ways(), 1))
@@ -225,9 +243,11 @@ class Maker:
 
     def plan(self):
         """All entries in a random order; what borrows ranks comes last in it or not, as it happens."""
-        makers = {name: getattr(self, name) for name in ("pp", "dp", "zero", "tp", "sp")}
+        makers = {name: getattr(self, name) for name in ("pp", "dp", "zero", "tp", "sp", "replicas")}
         makers["own"] = lambda: own_strategy(self)
         names = [name for name in makers if name in self.on]
+        if "offload" in self.on and "replicas" in names:
+            names.remove("replicas")
         if "own" in self.on and self.often(0.3):
             names.append("own")
         if not names:
@@ -236,6 +256,9 @@ class Maker:
         if "pp" in names:  # has its number of stages already
             names.remove("pp")
             names.insert(0, "pp")
+        if "replicas" in names and self.often(0.9):  # else it may be refused, behind others that split the batch
+            names.remove("replicas")
+            names.insert(0, "replicas")
         entries = []
         for name in names:
             self.before = self.ranks
@@ -250,6 +273,8 @@ class Maker:
             entries.append(self.ep())
             self.forms.append("ep")
         self.chance.shuffle(entries)
+        if "replicas" in self.forms and self.often(0.9):
+            entries.sort(key=lambda entry: entry.function != "replicas")
         more = {"coshard": self.coshard, "pass": lambda: own_pass(self, 1), "directives": lambda: own_directives(self, 1)}
         for name, make in more.items():
             if name in self.on:
@@ -407,7 +432,7 @@ class Maker:
         plan, model = self.plan(), self.model()
         lengths = (7, 9, 11, 12) if "odd" in self.on and "coshard" not in self.on else (8, 8, 16)
         keys = Table(model=model, data=self.data(), sequence=self.one(*lengths), plan=plan,
-                     batch=per * self.parts, optimizer=self.optimizer(), steps=self.one(2, 3) if "steps" in self.on else 1)
+                     batch=per * self.parts, optimizer=self.optimizer(), steps=self.every if self.every > 1 else self.one(2, 3) if "steps" in self.on else 1)
         if isinstance(microbatch, Call) and microbatch.function == "mw.microbatch.ramp":
             microbatch.table.put("from", self.parts)
         if microbatch is not None:
@@ -423,6 +448,8 @@ class Maker:
             keys.put("evaluate", Table(data=Call("mw.synthetic", Table(seed=5)), every=1, batches=1))
             if isinstance(keys.get("optimizer"), Call) and keys.get("optimizer").function == "mw.ema":
                 keys.get("evaluate").put("by", "average")
+            elif "replicas" in self.forms and self.often(0.5):
+                keys.get("evaluate").put("by", "anchor")
         if "check" in self.on:
             keys.put("check", "replicas" if self.number % 3 == 0 else True)
         if self.often(0.1):

@@ -17,17 +17,32 @@
 namespace mw {
 namespace {
 
-// The last layer that reads a bucket's first parameter; 0 for an embedding, and for a bucket that
-// several stages share.
-int layer_of(const Program& program, const Bucket& bucket) {
-  if (!bucket.stages.empty()) return 0;
-  const int value = program.parameters[bucket.parameters.front()].value;
-  int layer = 0;
-  for (const Op& op : program.graph->ops()) {
+// The fragment of each value of the graph, by the last layer that reads it: the same on all stages.
+std::vector<int> fragments_of(const Graph& graph, int fragments) {
+  const int layers = std::max(1, graph.layers);
+  std::vector<int> layer(graph.values().size(), 0);
+  for (const Op& op : graph.ops()) {
     for (const Use& use : op.inputs)
-      if (use.value == value) layer = std::max(layer, op.layer);
+      layer[use.value] = std::max(layer[use.value], std::min(op.layer, layers - 1));
   }
-  return std::clamp(layer, 0, program.graph->layers - 1);
+  for (int& one : layer) one = one * fragments / layers;
+  return layer;
+}
+
+// Refuses other splits of the batch before that over replicas: a replica's samples would not lie
+// together, and what gathers them would go over other replicas.
+void check_order(const Program& program, const OuterSteps& steps) {
+  static const Dim batch("batch");
+  for (int atom = 0; atom < steps.atoms.front(); ++atom) {
+    const bool splits = std::ranges::any_of(program.cut, [&](const Layout& cut) {
+      return cut[atom].is_shard() && cut[atom].dim == batch;
+    });
+    if (splits && program.mesh.atoms()[atom].ways > 1)
+      throw Error(
+          Stage::plan, "replicas.order", "",
+          fmt::format("{} splits the batch before replicas do", program.mesh.name_of({atom})),
+          "put the replicas first: plan = { replicas { … }, … }");
+  }
 }
 
 void part(Program& program, const OuterSteps& steps) {
@@ -41,15 +56,28 @@ void part(Program& program, const OuterSteps& steps) {
                 fmt::format("{} fragments are more than the model's {}", steps.fragments,
                             plural(layers, "layer")),
                 fmt::format("nearest: fragments = {}", layers));
+  check_order(program, steps);
   program.outer = std::make_shared<const OuterSteps>(steps);
-  if (steps.fragments > 1) split_buckets(program, /*by_layer=*/true);
-  for (Bucket& bucket : program.buckets) {
-    if (bucket.frozen) continue;
-    std::erase_if(bucket.reduce_atoms, [&](int atom) {
-      return std::find(steps.atoms.begin(), steps.atoms.end(), atom) != steps.atoms.end();
-    });
-    bucket.fragment = layer_of(program, bucket) * steps.fragments / layers;
+  const std::vector<int> fragments = fragments_of(*program.graph, steps.fragments);
+  std::vector<Bucket> split;
+  for (const Bucket& bucket : program.buckets) {
+    if (bucket.frozen) {
+      split.push_back(bucket);
+      continue;
+    }
+    std::map<int, std::vector<int>> parts;
+    for (const int p : bucket.parameters)
+      parts[fragments[program.parameters[p].value]].push_back(p);
+    for (auto& [fragment, parameters] : parts) {
+      Bucket& part = split.emplace_back(bucket);
+      part.parameters = std::move(parameters);
+      part.fragment = fragment;
+      std::erase_if(part.reduce_atoms,
+                    [&](int atom) { return std::ranges::count(steps.atoms, atom) > 0; });
+    }
   }
+  program.buckets = std::move(split);
+  name_buckets(program);
 }
 
 class OuterProgram {

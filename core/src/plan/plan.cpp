@@ -324,16 +324,16 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
   return plain_plan(plan, {}, same_microbatches);
 }
 
+const StrategyChoice* Plan::replicas() const {
+  const std::vector<int>& atoms = programs.front().replica_atoms();
+  const auto found = std::ranges::find_if(request.strategies, [&](const StrategyChoice& choice) {
+    return choice.axes.size() == 1 && mesh.axis(choice.axes[0].name).atoms == atoms;
+  });
+  return programs.front().outer == nullptr ? nullptr : &*found;
+}
+
 std::shared_ptr<const Plan> one_rank_replicas(const Plan& plan) {
-  const std::vector<int>& atoms = plan.programs.front().replica_atoms();
-  std::vector<StrategyChoice> strategies;
-  for (const StrategyChoice& choice : plan.request.strategies) {
-    if (std::ranges::any_of(choice.axes, [&](const AxisRequest& axis) {
-          return plan.mesh.axis(axis.name).atoms == atoms;
-        }))
-      strategies.push_back(choice);
-  }
-  return plain_plan(plan, std::move(strategies), true);
+  return plain_plan(plan, {*plan.replicas()}, true);
 }
 
 Json Plan::description() const {

@@ -156,9 +156,13 @@ void keep_forward(Program& program) {
   note_releases(program);
 }
 
-// Brings the averages of a bucket to where its parameters are stored, or the parameters back: from
-// their master copies, or by an exchange of the two.
-Instruction brought(const Program& program, int bucket, bool average) {
+int slot_of(EvaluatedBy by, const FlatSlots& flat) {
+  return by == EvaluatedBy::average ? flat.average : by == EvaluatedBy::anchor ? flat.anchor : -1;
+}
+
+// Brings what is evaluated of a bucket to where its parameters are stored, or the parameters back:
+// from their master copies, or by an exchange of the two. `slot`: of what is evaluated.
+Instruction brought(const Program& program, int bucket, int slot, bool back) {
   const FlatSlots& flat = program.buckets[bucket].flat;
   const bool swaps = flat.master < 0;
   Instruction i = of_bucket(swaps ? Code::compute : Code::copy, bucket, program, Serves::parameters,
@@ -166,17 +170,17 @@ Instruction brought(const Program& program, int bucket, bool average) {
   i.outputs = {flat.stored};
   if (swaps) {
     i.update = Update::swap;
-    i.outputs.push_back(flat.average);
+    i.outputs.push_back(slot);
     i.inputs = i.outputs;
   } else {
-    i.inputs = {average ? flat.average : flat.master};
+    i.inputs = {back ? flat.master : slot};
   }
   return i;
 }
 
-// Has the program compute with the averages that the optimizer keeps, and brings the parameters
-// back at its end. False: there are none.
-bool read_averages(Program& program) {
+// Has the program compute with something else than the parameters, and brings these back at its
+// end. False: there is no such thing.
+bool read_instead(Program& program, EvaluatedBy by) {
   Segment begin{.name = "averages", .kind = SegmentKind::begin},
       end{.name = "parameters", .kind = SegmentKind::finish};
   const auto add = [](Segment& segment, std::vector<Instruction> code) {
@@ -184,12 +188,12 @@ bool read_averages(Program& program) {
   };
   for (std::size_t k = 0; k < program.buckets.size(); ++k) {
     const Bucket& b = program.buckets[k];
-    const int bucket = static_cast<int>(k);
-    if (b.flat.average < 0) continue;
+    const int bucket = static_cast<int>(k), slot = slot_of(by, b.flat);
+    if (slot < 0) continue;
     // An evaluation makes no update that a step of training has left, and begins its own gathers.
     program.buckets[k].update_overlaps_forward = program.buckets[k].gather_overlaps_forward = false;
-    add(begin, {brought(program, bucket, true)});
-    add(end, {brought(program, bucket, false)});
+    add(begin, {brought(program, bucket, slot, false)});
+    add(end, {brought(program, bucket, slot, true)});
     if (!b.gathered_once_updated()) continue;
     for (Segment* segment : {&begin, &end}) {
       add(*segment, begin_gather(program, bucket, "parameters"));
@@ -303,12 +307,12 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   return plan;
 }
 
-std::shared_ptr<const Plan> forward_only(const Plan& plan, bool average) {
+std::shared_ptr<const Plan> forward_only(const Plan& plan, EvaluatedBy by) {
   auto forward = std::make_shared<Plan>(plan);
-  bool any = !average;
+  bool any = by == EvaluatedBy::parameters;
   for (Program& program : forward->programs) {
     keep_forward(program);
-    if (average && read_averages(program)) any = true;
+    if (read_instead(program, by)) any = true;
   }
   return any ? forward : nullptr;
 }

@@ -303,9 +303,9 @@ const Options& evaluate_options() {
           .integer("batches", "of the experiment's size, the same ones each time")
           .at_least(1)
           .fallback(8)
-          .choice("by", {"parameters", "average"},
-                  "what the model computes with: its parameters, or the average of them that the "
-                  "optimizer keeps (mw.ema, mw.update)")
+          .choice("by", {"parameters", "average", "anchor"},
+                  "what the model computes with: its parameters, the average of them that the "
+                  "optimizer keeps (mw.ema, mw.update), or the anchor of replicas that differ")
           .fallback("parameters");
   return options;
 }

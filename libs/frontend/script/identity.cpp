@@ -165,6 +165,8 @@ Json settings_to_resume(const RunRequest& asked, const RunSetup& setup) {
   // How a batch is cut may change on resuming, unless the cut may make the batches of steps differ.
   // It then counts also where all steps of this run are alike, as a longer run's may not be.
   if (asked.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());
+  if (const StrategyChoice* replicas = setup.plan->replicas())
+    settings["replicas"] = without_code(replicas->options);
   if (setup.data) {
     settings["data"]["tokens"] = setup.data->tokens();
     const std::string content = setup.data->content();

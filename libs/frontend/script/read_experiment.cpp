@@ -81,13 +81,22 @@ class Reader {
     if (experiment_.data && experiment_.data->has_documents())
       request_.priced_data = experiment_.data;
     make(sequence);
+    check_outer_steps();
     if (experiment_.held_out_data && experiment_.plan) {
-      const bool average = chosen_.contains("evaluate") && chosen_["evaluate"].contains("by");
-      experiment_.held_out_plan = forward_only(*experiment_.plan, average);
+      const std::string by = chosen_.contains("evaluate")
+                                 ? chosen_["evaluate"].value("by", "parameters")
+                                 : "parameters";
+      experiment_.held_out_plan =
+          forward_only(*experiment_.plan, by == "average"  ? EvaluatedBy::average
+                                          : by == "anchor" ? EvaluatedBy::anchor
+                                                           : EvaluatedBy::parameters);
       if (experiment_.held_out_plan == nullptr)
         problems_.add(Stage::options, "option.conflict", "evaluate.by",
-                      "evaluate.by is \"average\", and the optimizer keeps no average",
-                      "optimizer = mw.ema { mw.adamw { … }, decay = 0.999 }");
+                      by == "average"
+                          ? "evaluate.by is \"average\", and the optimizer keeps no average"
+                          : "evaluate.by is \"anchor\", and the plan has no replicas that differ",
+                      by == "average" ? "optimizer = mw.ema { mw.adamw { … }, decay = 0.999 }"
+                                      : "plan = { replicas { 4, every = 50 }, … }");
     }
     for (std::string& note : data.notes(experiment_, experiment_.evaluation))
       experiment_.notes.push_back(std::move(note));
@@ -439,6 +448,21 @@ class Reader {
         check_plan(*plan, found);
     }
     found.throw_if_any();
+  }
+
+  // Refuses steps of which the last ones train replicas that no outer step brings together.
+  void check_outer_steps() {
+    if (!experiment_.plan || !values_.has("steps")) return;
+    const auto& outer = experiment_.plan->programs.front().outer;
+    const std::int64_t steps = experiment_.steps;
+    if (outer == nullptr || steps % outer->every == 0) return;
+    const std::int64_t before = steps / outer->every * outer->every;
+    problems_.add(Stage::options, "replicas.steps", "steps",
+                  fmt::format("steps: the {} do not end with an outer step, which brings replicas "
+                              "together after every {}",
+                              steps, outer->every),
+                  before == 0 ? fmt::format("nearest: {}", outer->every)
+                              : fmt::format("nearest: {} or {}", before, before + outer->every));
   }
 
   // Refuses batches that are not whole groups of the sequences over which a loss has means.

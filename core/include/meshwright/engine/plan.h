@@ -144,6 +144,8 @@ struct Plan {
   int stages() const { return static_cast<int>(programs.size()); }
   int stage_of(int rank) const;
   const Program& program_of(int rank) const { return programs[stage_of(rank)]; }
+  // The entry that lets replicas differ (OuterSteps); null: none does.
+  const StrategyChoice* replicas() const;
   std::int64_t tokens_per_step() const { return request.batch * request.sequence; }
   // A summary of what decides the numbers: model, mesh, strategies with their options, batch split,
   // precision.
@@ -249,12 +251,19 @@ void add_plan_check(PlanCheck check);
 // Runs all checks on a plan, unless a plan of the same hash has passed them already.
 void check_plan(const Plan& plan, Problems& problems);
 
+// What an evaluation computes with in the place of parameters.
+enum class EvaluatedBy : std::uint8_t {
+  parameters,
+  average,  // that the optimizer keeps (UpdateRule::average)
+  anchor,   // of replicas that differ (OuterSteps), each of which else has parameters of its own
+};
+
 // The plan of an evaluation: programs that compute the forward of every microbatch and the loss,
 // with the gathers and sends that these need, and update nothing. The programs keep the same
 // parameters in the same tensors (Executor::also). `schedule` stays that of training; the forwards
-// run in its order. `average`: they compute with the averages that the optimizer keeps, and the
-// result is null if it keeps none.
-std::shared_ptr<const Plan> forward_only(const Plan& plan, bool average = false);
+// run in its order. The result is null if the plan has nothing to compute `by`.
+std::shared_ptr<const Plan> forward_only(const Plan& plan,
+                                         EvaluatedBy by = EvaluatedBy::parameters);
 
 // The plan of what outer steps do after a step of a plan with replicas that differ (OuterSteps).
 // Its programs keep the same parameters in the same tensors.
