@@ -30,6 +30,7 @@ local mw = {}
 ---@field exposed_host_copy_seconds? number of those, what nothing hides
 ---@field host_update_seconds? number of the updates that the host makes beside what a rank's device computes, on a cluster
 ---@field exposed_host_update_seconds? number of those, what nothing hides; it is in compute_seconds
+---@field outer? table of replicas that differ: { every, fragments, bytes, seconds }, an outer step of each fragment together
 ---@field bubble_fraction number of a step, in which a stage waits
 ---@field tokens_per_second number
 ---@field tokens_per_second_per_device number
@@ -216,6 +217,7 @@ local mw = {}
 ---@field exposed_host_copy_seconds? number of those, what nothing hides
 ---@field host_update_seconds? number of the updates that the host makes beside what a rank's device computes, on a cluster
 ---@field exposed_host_update_seconds? number of those, what nothing hides; it is in compute_seconds
+---@field outer? table of replicas that differ: { every, fragments, bytes, seconds }, an outer step of each fragment together
 ---@field bubble_fraction number of a step, in which a stage waits
 ---@field tokens_per_second number
 ---@field tokens_per_second_per_device number
@@ -1299,6 +1301,7 @@ function mw.muon(options) end
 ---@field lr number learning rate; a schedule starts from it (>= 0)
 ---@field momentum? number decay of the running sum of updates (default 0) (0 .. 0.9999)
 ---@field weight_decay? number added to the gradient, times the parameter (default 0) (>= 0)
+---@field nesterov? boolean look ahead by the momentum (Sutskever et al. 2013) (default false)
 ---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
 
 ---Stochastic gradient descent, with momentum if asked.
@@ -1394,6 +1397,20 @@ function mw.cosine(options) end
 ---NVIDIA's GPUs, by libtorch's CUDA side
 ---@overload fun(options?: meshwright.plugin.cuda): meshwright.Device
 ---@class meshwright.make.cuda
+
+---@class meshwright.plugin.diloco
+---@field ways? integer number of replicas, over which the batch is split (1 .. 1048576)
+---@field [1]? integer the same as ways
+---@field every integer steps from one outer step to the next (1 .. 2147483647)
+---@field outer? any the optimizer that moves what replicas have alike by the mean of their moves; or "mean": replicas become their mean, as in Local SGD. As in the paper if left out: mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }
+---@field dtype? "fp32"|"bf16"|"fp16" in which outer gradients are sent and summed; float64 where all is (default "fp32")
+---@field fragments? integer groups of layers that are brought together one after the other (default 1) (1 .. 2147483647)
+---@field delay? integer steps that replicas train on while outer gradients are summed; less than every (default 0) (0 .. 2147483647)
+---@field keeps? number share of its own parameters that a replica keeps in an outer step (default 0) (0 .. 0.999)
+
+---replicas that differ: Local SGD, DiLoCo and its streaming form
+---@overload fun(options?: meshwright.plugin.diloco|integer): meshwright.Strategy
+---@class meshwright.make.diloco
 
 ---@class meshwright.plugin.dp
 ---@field ways? integer ranks that the batch is split over (1 .. 1048576)
@@ -1517,7 +1534,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "chaos"|"coshard"|"cuda"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
+---@param ... "chaos"|"coshard"|"cuda"|"diloco"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -1582,6 +1599,7 @@ function mw.plugins(...) end
 ---@overload fun(name: "chaos"): meshwright.make.chaos
 ---@overload fun(name: "coshard"): meshwright.make.coshard
 ---@overload fun(name: "cuda"): meshwright.make.cuda
+---@overload fun(name: "diloco"): meshwright.make.diloco
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "ep"): meshwright.make.ep
 ---@overload fun(name: "mpi"): meshwright.make.mpi

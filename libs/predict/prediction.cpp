@@ -350,12 +350,15 @@ static Prediction predict_step(const Plan& plan, const Machine& machine, int thr
 // Adds what outer steps take to the prediction of a step.
 static void add_outer_steps(const Plan& plan, const Machine& machine, int threads, Prediction& p) {
   const OuterSteps& outer = *plan.programs.front().outer;
+  const std::string between = plan.programs.front().name_of(RankSet{outer.atoms});
   p.outer = OuterForecast{.every = outer.every, .fragments = outer.fragments};
   for (const OuterEvent& event : kinds_of_outer_events(outer)) {
     const Prediction other = predict_step(*outer_plan(plan, event), machine, threads, false);
     p.raise_memory(other);
     p.outer->seconds += other.step_seconds;
     p.outer->communication.emplace_back(event, other.communication);
+    for (const CommunicationForecast& row : other.communication)
+      if (row.key.axis == between) p.outer->bytes += row.bytes;
   }
   const double share =
       p.step_seconds / (p.step_seconds + p.outer->seconds / static_cast<double>(outer.every));
@@ -378,13 +381,6 @@ void Prediction::raise_memory(const Prediction& other) {
   memory_needed = std::max(memory_needed, other.memory_needed);
   host_needed = std::max(host_needed, other.host_needed);
   fits = fits && other.fits;
-}
-
-std::int64_t OuterForecast::bytes() const {
-  std::int64_t bytes = 0;
-  for (const auto& [event, rows] : communication)
-    for (const CommunicationForecast& row : rows) bytes += row.bytes;
-  return bytes;
 }
 
 RankPrediction predict_rank(const Plan& plan, int rank) {
@@ -594,7 +590,7 @@ Json Prediction::to_json() const {
   if (held_out_seconds && timed()) json["held_out_seconds"] = *held_out_seconds;
   if (outer) {
     json["outer"] = {
-        {"every", outer->every}, {"fragments", outer->fragments}, {"bytes", outer->bytes()}};
+        {"every", outer->every}, {"fragments", outer->fragments}, {"bytes", outer->bytes}};
     if (timed()) json["outer"]["seconds"] = outer->seconds;
   }
   return json;

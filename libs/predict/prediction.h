@@ -89,9 +89,9 @@ struct OuterForecast {
   std::int64_t every = 1;  // steps in which they come once each
   int fragments = 1;
   double seconds = 0;
+  std::int64_t bytes = 0;  // that the rank with most sends to other replicas
   // What is sent after a step, by the events that are due.
   std::vector<std::pair<OuterEvent, std::vector<CommunicationForecast>>> communication = {};
-  std::int64_t bytes() const;  // of the rank that sends most
 };
 
 struct Prediction {

@@ -229,8 +229,8 @@ std::string outer_steps(const Prediction& p) {
   const std::string each =
       outer.fragments > 1 ? fmt::format("{} fragments, each", outer.fragments) : "once";
   std::string text =
-      fmt::format("  outer   {} every {}, {} a rank together", each, plural(outer.every, "step"),
-                  format_bytes(static_cast<double>(outer.bytes())));
+      fmt::format("  outer   {} every {}, {} a rank to other replicas together", each,
+                  plural(outer.every, "step"), format_bytes(static_cast<double>(outer.bytes)));
   if (p.timed()) {
     const double seconds = outer.seconds / static_cast<double>(outer.every);
     text +=

@@ -1,8 +1,8 @@
 // Stochastic gradient descent with momentum and weight decay.
 //
 // sgd { lr, momentum = 0, weight_decay = 0, nesterov = false, clip = nil }:
-//   g += weight_decay p, v = momentum v + g, p -= lr v; with nesterov p -= lr (g + momentum v), as in
-//   torch.optim.SGD. The first step's v is the gradient. It keeps state only with momentum.
+//   g += weight_decay p, v = momentum v + g, p -= lr v; with nesterov p -= lr (g + momentum v), as
+//   in torch.optim.SGD. The first step's v is the gradient. It keeps state only with momentum.
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
 

@@ -43,12 +43,12 @@ class Ablations(ProgramCase):
         here = {path.relative_to(SOURCE / "scripts").with_suffix("").as_posix()
                 for folder in ("ablations", "pitfalls") for path in (SOURCE / "scripts" / folder).glob("*.lua")}
         others = {"ablations/microbatch", "ablations/mixes"}  # tests of their own
-        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus", "ablations/attention", "ablations/lora", "ablations/mup", "ablations/muon_owner"})
+        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus", "ablations/attention", "ablations/lora", "ablations/mup", "ablations/muon_owner", "ablations/diloco"})
         page = pages.part("sweeps", "Ablations and pitfalls")
         for script in here:
             self.assertIn(f"scripts/{script}.lua", page)
         for script in (*SWEEPS, *PLANS, "ablations/recompute", "ablations/microbatch", "ablations/torus",
-                       "ablations/attention", "ablations/lora", "ablations/mup", "ablations/muon_owner"):
+                       "ablations/attention", "ablations/lora", "ablations/mup", "ablations/muon_owner", "ablations/diloco"):
             comment = (SOURCE / f"scripts/{script}.lua").read_text().split("\nlocal")[0]
             self.assertIn("?", comment, "opens with its question")
             self.assertIn("arXiv:", comment)
@@ -84,6 +84,18 @@ class Ablations(ProgramCase):
                 self.assertAlmostEqual(held, 4 * parameters / 1024 / ways, delta=0.06)
                 self.assertAlmostEqual(gradients, 4 * trained / 1024 / ways, delta=0.06)
                 self.assertAlmostEqual(states, 8 * trained / 1024 / ways, delta=0.06)
+
+    def test_replicas_that_differ(self):
+        text, said = self.said("ablations/diloco")
+        rows = dict(zip(("dp", "Local SGD", "DiLoCo", "streaming"), self.rows(text, rf"^(dp|Local SGD|DiLoCo|streaming) +{N} +{N} +{N}$")))
+        loss, sent, speed = ({name: float(row[at]) for name, row in rows.items()} for at in (-3, -2, -1))
+        self.assertEqual(len(rows), 4)
+        for name in ("Local SGD", "DiLoCo", "streaming"):
+            self.assertGreater(loss[name], loss["dp"])
+            self.assertLess(loss[name], loss["dp"] + 0.4)
+            self.assertGreater(speed[name], 1.1 * speed["dp"])
+            self.assertAlmostEqual(sent[name] / sent["dp"], 0.05 if name == "streaming" else 0.1, delta=0.001)
+        self.assertLess(loss["DiLoCo"], loss["Local SGD"])
 
     def test_owners_of_matrices(self):
         text, said = self.said("ablations/muon_owner")

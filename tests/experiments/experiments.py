@@ -27,7 +27,7 @@ from workers import VERBS, Worker
 
 # What experiments are counted by that are accepted; each must be among them.
 FORMS = ("dp zero tp sp pp ep own coshard pass directives braids llama gpt moe latent composed adamw sgd muon shampoo recompute "
-         "offload precision schedule evaluate check documents masked groups frozen draws update ema replicas").split() + ["sp on tp", "text schedule"]
+         "offload precision schedule evaluate check documents masked groups frozen draws update ema diloco").split() + ["sp on tp", "text schedule"]
 EVERY = 10  # seconds between two lines that say how far it is
 AGAIN = 5  # times that a failure is tried alone
 

@@ -15,7 +15,7 @@ FEATURES = {  # name: how often it is there
     "pp": 0.4, "dp": 0.35, "zero": 0.4, "tp": 0.45, "sp": 0.3, "sp on tp": 0.5, "ep": 0.6, "own": 0.35, "coshard": 0.12,
     "pass": 0.15, "directives": 0.15, "recompute": 0.3, "offload": 0.2, "microbatch": 0.6, "precision": 0.4, "odd": 0.3,
     "schedule": 0.2, "evaluate": 0.08, "check": 0.3, "steps": 0.5, "text": 0.35, "pair": 0.4, "hook": 0.3, "shape": 0.12,
-    "documents": 0.5, "masked": 0.3, "replicas": 0.15}
+    "documents": 0.5, "masked": 0.3, "diloco": 0.15}
 BLOCKS = {
     "frozen first": "function(x, n) x = x + x:rms_norm { frozen = n == 1 }:attention { frozen = n == 1 } return x + x:rms_norm():mlp { frozen = n == 1 } end",
     "frozen beside": 'function(x) local h = x:rms_norm { frozen = true } x = x + h:mlp { frozen = true } + h:linear { "ffn", name = "a" }:linear "hidden" '
@@ -173,14 +173,14 @@ class Maker:
                 made.put("overlap_update", False)
         return Call("zero", made)
 
-    def replicas(self):
+    def diloco(self):
         ways = self.ways(2, 2, 3)
-        self.axis("replicas", "none", ways)
+        self.axis("diloco", "none", ways)
         self.parts *= ways
         self.every = self.one(1, 2, 2, 3)
         made = Table(ways, every=self.every)
         if self.often(0.7):
-            made.put("outer", self.one(Call("mw.sgd", Table(lr=0.7, momentum=0.9, nesterov=True)), Call("mw.adamw", Table(lr=1e-3)), Call("mw.sgd", Table(lr=0.5))))
+            made.put("outer", self.one("mean", Call("mw.adamw", Table(lr=1e-3)), Call("mw.sgd", Table(lr=0.5))))
         if self.every > 1 and self.often(0.5):
             made.put("delay", 1)
         if self.every > 1 and self.layers > 1 and self.often(0.5):
@@ -189,7 +189,7 @@ class Maker:
             made.put("keeps", 0.5)
         if self.often(0.3):
             made.put("dtype", "bf16")
-        return Call("replicas", made)
+        return Call("diloco", made)
 
     def tp(self):
         self.axis("tp", "model", self.ways(2, 2, 2, 4))
@@ -243,11 +243,11 @@ class Maker:
 
     def plan(self):
         """All entries in a random order; what borrows ranks comes last in it or not, as it happens."""
-        makers = {name: getattr(self, name) for name in ("pp", "dp", "zero", "tp", "sp", "replicas")}
+        makers = {name: getattr(self, name) for name in ("pp", "dp", "zero", "tp", "sp", "diloco")}
         makers["own"] = lambda: own_strategy(self)
         names = [name for name in makers if name in self.on]
-        if "offload" in self.on and "replicas" in names:
-            names.remove("replicas")
+        if "offload" in self.on and "diloco" in names:
+            names.remove("diloco")
         if "own" in self.on and self.often(0.3):
             names.append("own")
         if not names:
@@ -256,9 +256,9 @@ class Maker:
         if "pp" in names:  # has its number of stages already
             names.remove("pp")
             names.insert(0, "pp")
-        if "replicas" in names and self.often(0.9):  # else it may be refused, behind others that split the batch
-            names.remove("replicas")
-            names.insert(0, "replicas")
+        if "diloco" in names and self.often(0.9):  # else it may be refused, behind others that split the batch
+            names.remove("diloco")
+            names.insert(0, "diloco")
         entries = []
         for name in names:
             self.before = self.ranks
@@ -273,8 +273,8 @@ class Maker:
             entries.append(self.ep())
             self.forms.append("ep")
         self.chance.shuffle(entries)
-        if "replicas" in self.forms and self.often(0.9):
-            entries.sort(key=lambda entry: entry.function != "replicas")
+        if "diloco" in self.forms and self.often(0.9):
+            entries.sort(key=lambda entry: entry.function != "diloco")
         more = {"coshard": self.coshard, "pass": lambda: own_pass(self, 1), "directives": lambda: own_directives(self, 1)}
         for name, make in more.items():
             if name in self.on:
@@ -448,7 +448,7 @@ class Maker:
             keys.put("evaluate", Table(data=Call("mw.synthetic", Table(seed=5)), every=1, batches=1))
             if isinstance(keys.get("optimizer"), Call) and keys.get("optimizer").function == "mw.ema":
                 keys.get("evaluate").put("by", "average")
-            elif "replicas" in self.forms and self.often(0.5):
+            elif "diloco" in self.forms and self.often(0.5):
                 keys.get("evaluate").put("by", "anchor")
         if "check" in self.on:
             keys.put("check", "replicas" if self.number % 3 == 0 else True)

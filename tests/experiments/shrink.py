@@ -60,7 +60,7 @@ HEAD = """\
 -- {what}
 -- Made smaller from experiment {number} of seed {seed}: {command}
 local mw = require "meshwright"
-local dp, zero, tp, sp, pp, ep, coshard, replicas, kit = mw.plugins("dp", "zero", "tp", "sp", "pp", "ep", "coshard", "replicas", "kit")
+local dp, zero, tp, sp, pp, ep, coshard, diloco, kit = mw.plugins("dp", "zero", "tp", "sp", "pp", "ep", "coshard", "diloco", "kit")
 """
 HASHED = """\
 local function hashed(text, salt)

@@ -2,7 +2,7 @@
 -- each to standard output between two control characters. "N BYTES VERBS" announces the text of a
 -- function that makes experiment N.
 local mw = require "meshwright"
-local plugins = { "dp", "zero", "tp", "sp", "pp", "ep", "coshard", "replicas", "kit" }
+local plugins = { "dp", "zero", "tp", "sp", "pp", "ep", "coshard", "diloco", "kit" }
 for n, plugin in ipairs { mw.plugins(table.unpack(plugins)) } do _G[plugins[n]] = plugin end
 _G.mw = mw
 

@@ -133,7 +133,7 @@ bool starts_transfer(const Json& facts) {
 
 // The axes of the strategies that ship.
 const std::vector<std::string>& axes_that_ship() {
-  static const std::vector<std::string> names{"cp", "dp",      "ep",   "pp",
+  static const std::vector<std::string> names{"cp", "diloco",  "dp",   "ep",        "pp",
                                               "tp", "ulysses", "zero", "zero_parts"};
   return names;
 }

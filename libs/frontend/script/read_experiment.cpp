@@ -96,7 +96,7 @@ class Reader {
                           ? "evaluate.by is \"average\", and the optimizer keeps no average"
                           : "evaluate.by is \"anchor\", and the plan has no replicas that differ",
                       by == "average" ? "optimizer = mw.ema { mw.adamw { … }, decay = 0.999 }"
-                                      : "plan = { replicas { 4, every = 50 }, … }");
+                                      : "plan = { diloco { 4, every = 50 }, … }");
     }
     for (std::string& note : data.notes(experiment_, experiment_.evaluation))
       experiment_.notes.push_back(std::move(note));

@@ -1,7 +1,5 @@
-// Replicas that differ: takes their atoms out of the reductions of gradients, and makes the programs
-// of the outer steps that bring the replicas together.
-#include "meshwright/outer_steps.h"
-
+// Lets replicas differ: takes their atoms out of the reductions of gradients, and makes the
+// programs of the outer steps that bring the replicas together.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
+#include "meshwright/outer_steps.h"
 #include "plan/build.h"
 #include "program/lifetimes.h"
 
@@ -41,7 +40,7 @@ void check_order(const Program& program, const OuterSteps& steps) {
       throw Error(
           Stage::plan, "replicas.order", "",
           fmt::format("{} splits the batch before replicas do", program.mesh.name_of({atom})),
-          "put the replicas first: plan = { replicas { … }, … }");
+          "put the entry for replicas first");
   }
 }
 
@@ -49,7 +48,7 @@ void part(Program& program, const OuterSteps& steps) {
   if (program.outer != nullptr)
     throw Error(Stage::plan, "replicas.twice", "",
                 "the plan has replicas that differ already, by another entry",
-                "one entry for all replicas: replicas { 8, every = 50 }");
+                "one entry for all replicas");
   const int layers = std::max(1, program.graph->layers);
   if (steps.fragments > layers)
     throw Error(Stage::plan, "replicas.fragments", "fragments",

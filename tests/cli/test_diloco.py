@@ -1,4 +1,4 @@
-"""Replicas that differ (replicas { N, every = H, … }): each mix equals N replicas of one rank, torch
+"""Replicas that differ (diloco { N, every = H, … }): each mix equals N replicas of one rank, torch
 computes the same outer steps, nothing else is sent between replicas, runs resume bit for bit, and
 what cannot be right is refused."""
 
@@ -12,12 +12,12 @@ from cases import ProgramCase
 import hf
 
 SCRIPT = """local mw = require "meshwright"
-local replicas, dp, tp, pp, zero, sp, ep = mw.plugins("replicas", "dp", "tp", "pp", "zero", "sp", "ep")
+local plugin, dp, tp, pp, zero, sp, ep = mw.plugins("diloco", "dp", "tp", "pp", "zero", "sp", "ep")
 local nesterov = mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }
 local function diloco(n, more)
   local all = { n, every = 4, outer = nesterov }
   for key, value in pairs(more or {}) do all[key] = value end
-  return replicas(all)
+  return plugin(all)
 end
 local streaming = { fragments = 2, delay = 1, keeps = 0.25 }
 local function experiment(model, plan, more)
@@ -30,7 +30,7 @@ local llama = mw.llama { layers = 4, hidden = 32, heads = 4, kv_heads = 2, ffn =
 local moe = mw.moe { layers = 4, hidden = 32, heads = 4, kv_heads = 2, ffn = 48, expert_ffn = 16, experts = 4, top_k = 2, vocab = 64,
   balance = "bias" }
 """
-MIXES = ["{ replicas { 2, every = 2 } }", "{ diloco(1), dp(2) }", "{ diloco(2), tp(2), sp() }", "{ diloco(2), zero { 2, stage = 1 }, tp(2) }",
+MIXES = ["{ diloco(2, { every = 2, outer = 'mean' }) }", "{ diloco(1), dp(2) }", "{ diloco(2), tp(2), sp() }", "{ diloco(2), zero { 2, stage = 1 }, tp(2) }",
          "{ diloco(2, streaming), zero { 4, stage = 2, replicas = 2 } }", "{ diloco(4), zero { 2, stage = 3 } }",
          '{ diloco(2), pp { 2, schedule = "zb-h1" }, dp(2) }', '{ diloco(2, streaming), pp { 2, schedule = "zbv" }, zero { 2, stage = 2 } }',
          "{ tp(2), diloco(2, { dtype = 'bf16' }), zero { 2, stage = 1 } }", "{ diloco(2), sp(2), zero { 2, stage = 3 } }"]
@@ -74,7 +74,7 @@ class Replicas(ProgramCase):
                 at = 128 * t + 16 * np.arange(8)
                 loss = []
                 for r, own in enumerate(replicas):
-                    # microbatches of 2 on each of 2 parts: rows 0, 1 and 4, 5 are the first replica's
+                    # microbatches of 2 on each of 2 parts: rows 0, 1, 4, 5 are the first replica's
                     rows = at[[2 * r, 2 * r + 1, 4 + 2 * r, 5 + 2 * r]][:, None] + np.arange(16)
                     logits = torch.func.functional_call(model, dict(zip(names, own)), (torch.from_numpy(tokens[rows]),)).logits
                     loss.append(torch.nn.functional.cross_entropy(logits.reshape(-1, 64), torch.from_numpy(tokens[rows + 1]).reshape(-1)))
@@ -103,11 +103,11 @@ class Replicas(ProgramCase):
         """
         mean = lambda anchor: torch.optim.SGD(anchor, lr=1)
         nesterov = lambda anchor: torch.optim.SGD(anchor, lr=0.7, momentum=0.9, nesterov=True)
-        cases = {"Local SGD, every 4 steps": ("replicas { 2, every = 4 }", trained(4, mean), ""),
-                 "DiLoCo, every step": ("replicas { 2, every = 1, outer = nesterov }", trained(1, nesterov), ""),
-                 "DiLoCo, every 4 steps": ("replicas { 2, every = 4, outer = nesterov }", trained(4, nesterov, clip=0.1), ", clip = 0.1"),
-                 "keeps a quarter": ("replicas { 2, every = 3, outer = nesterov, keeps = 0.25 }", trained(3, nesterov, mix=0.75), ""),
-                 "two steps of delay": ("replicas { 2, every = 3, outer = nesterov, delay = 2, keeps = 0.5 }", trained(3, nesterov, mix=0.5, delay=2), "")}
+        cases = {"Local SGD, every 4 steps": ("diloco(2, { outer = 'mean' })", trained(4, mean), ""),
+                 "DiLoCo, every step": ("diloco(2, { every = 1 })", trained(1, nesterov), ""),
+                 "DiLoCo, every 4 steps": ("diloco(2, { every = 4 })", trained(4, nesterov, clip=0.1), ", clip = 0.1"),
+                 "keeps a quarter": ("diloco(2, { every = 3, keeps = 0.25 })", trained(3, nesterov, mix=0.75), ""),
+                 "two steps of delay": ("diloco(2, { every = 3, delay = 2, keeps = 0.5 })", trained(3, nesterov, mix=0.5, delay=2), "")}
         for name, (entry, losses, clip) in cases.items():
             for mix, microbatch in (("", 2), (", dp(2)", 1), (", zero { 2, stage = 3 }, tp(2)", 1), (', pp { 2, schedule = "zb-h1" }', 2)):
                 with self.subTest(name, mix=mix):
@@ -142,15 +142,15 @@ class Replicas(ProgramCase):
             of = lambda phase: rows["bytes"][(rows["phase"] == phase) & (rows["rank"] == 0)].sum()
             return of(b"gradients") + of(b"outer"), of(b"report")
         every, totals = sent("{ dp(2) }", "dp")
-        once, more = sent("{ replicas { 2, every = 50, outer = nesterov } }", "replicas")
-        half, _ = sent("{ replicas { 2, every = 50, dtype = 'bf16' } }", "replicas")
+        once, more = sent("{ diloco(2, { every = 50 }) }", "diloco")
+        half, _ = sent("{ diloco(2, { every = 50, outer = 'mean', dtype = 'bf16' }) }", "diloco")
         self.assertEqual(every, 50 * once)
         self.assertEqual(once, 2 * half)
         self.assertEqual(more - totals, 100 * 2 * 8)  # the squared norm of each replica
         # predicted, for two nodes of which each has a replica
         script = """local mw = require "meshwright"
-        local replicas, dp, zero = mw.plugins("replicas", "dp", "zero")
-        for _, plan in ipairs { { dp(2), zero { 8, stage = 1 } }, { replicas { 2, every = 50, outer = mw.sgd { lr = 0.7 } }, zero { 8, stage = 1 } } } do
+        local diloco, dp, zero = mw.plugins("diloco", "dp", "zero")
+        for _, plan in ipairs { { dp(2), zero { 8, stage = 1 } }, { diloco { 2, every = 50 }, zero { 8, stage = 1 } } } do
           mw.plan { model = mw.llama { layers = 8, hidden = 1024, heads = 16, kv_heads = 16, ffn = 4096, vocab = 32000 }, sequence = 1024, batch = 64, microbatch = 4,
             precision = "bf16", data = mw.synthetic {}, optimizer = mw.adamw { lr = 1e-4 }, plan = plan, cluster = mw.cluster("dgx-h100", { nodes = 2 }), steps = 100 }
         end"""
@@ -192,9 +192,9 @@ class Replicas(ProgramCase):
         plan = "mw.plan(experiment(llama, { %s }, { %s }))"
         self.all_refused(
             SCRIPT,
-            (plan % ("replicas { 2 }", ""), 2, "option.missing plan[1].every"),
-            (plan % ("replicas { 2, every = 3 }", ""), 2, "replicas.steps steps"),
-            (plan % ("replicas { 2, every = 16 }", ""), 2, "replicas.steps steps"),
+            (plan % ("plugin { 2 }", ""), 2, "option.missing plan[1].every"),
+            (plan % ("plugin { 2, every = 3 }", ""), 2, "replicas.steps steps"),
+            (plan % ("plugin { 2, every = 16 }", ""), 2, "replicas.steps steps"),
             (plan % ("diloco(3)", ""), 3, "batch.uneven batch"),
             (plan % ("diloco(2, { fragments = 5 })", ""), 2, "option.value plan[1].fragments"),
             (plan % ("diloco(2, { every = 8, fragments = 5 })", ""), 3, "replicas.fragments plan[1].fragments"),

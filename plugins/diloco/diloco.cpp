@@ -15,9 +15,9 @@ using mw::Error;
 using mw::Stage;
 
 constexpr const char* outer_hint =
-    "mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }, or leave it out for the mean";
+    "mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }, or \"mean\"";
 
-class Replicas : public mw::Strategy {
+class DiLoCo : public mw::Strategy {
  public:
   static mw::Options options() {
     return mw::Options()
@@ -27,11 +27,10 @@ class Replicas : public mw::Strategy {
         .integer("every", "steps from one outer step to the next")
         .at_least(1)
         .unit("steps")
-        .any(
-            "outer",
-            "the optimizer that moves what replicas have alike by the mean of their moves: "
-            "mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true } as in DiLoCo; left out, replicas "
-            "become their mean, as in Local SGD")
+        .any("outer",
+             "the optimizer that moves what replicas have alike by the mean of their moves; or "
+             "\"mean\": replicas become their mean, as in Local SGD. As in the paper if left out: "
+             "mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }")
         .optional()
         .choice("dtype", {"fp32", "bf16", "fp16"},
                 "in which outer gradients are sent and summed; float64 where all is")
@@ -49,7 +48,7 @@ class Replicas : public mw::Strategy {
         .range(0, 0.999);
   }
 
-  explicit Replicas(const mw::Values& values) : ways_(values.int32("ways")) {
+  explicit DiLoCo(const mw::Values& values) : ways_(values.int32("ways")) {
     steps_.every = values.integer("every");
     steps_.fragments = values.int32("fragments");
     steps_.delay = values.integer("delay");
@@ -65,14 +64,18 @@ class Replicas : public mw::Strategy {
              fmt::format("a delay of {} steps is no less than the {} between two outer steps",
                          steps_.delay, steps_.every),
              fmt::format("nearest: delay = {}", steps_.every - 1));
-    if (values.has("outer")) read_outer(values);
+    if (!values.has("outer")) {
+      read_outer(values, {{"kind", "sgd"}, {"lr", 0.7}, {"momentum", 0.9}, {"nesterov", true}});
+    } else if (values.at("outer") != "mean") {
+      read_outer(values, values.at("outer"));
+    }
   }
 
-  std::vector<mw::AxisRequest> axes() const override { return {{"replicas", ways_}}; }
+  std::vector<mw::AxisRequest> axes() const override { return {{"diloco", ways_}}; }
 
   void edit(mw::Draft& draft) const override {
-    draft.shard("batch", "replicas");
-    draft.add_pass(mw::outer_steps("replicas", steps_));
+    draft.shard("batch", "diloco");
+    draft.add_pass(mw::outer_steps("diloco", steps_));
   }
 
  private:
@@ -80,9 +83,9 @@ class Replicas : public mw::Strategy {
     throw Error(Stage::options, "option.value", key, std::move(message), std::move(hint));
   }
 
-  void read_outer(const mw::Values& values) {
-    const auto optimizer = mw::make_inner<mw::Optimizer>(values, values.at("outer"), "outer",
-                                                         "outer optimizer", outer_hint);
+  void read_outer(const mw::Values& values, const mw::Json& given) {
+    const auto optimizer =
+        mw::make_inner<mw::Optimizer>(values, given, "outer", "outer optimizer", outer_hint);
     const mw::UpdateRule rule = optimizer->rule(0);
     if (optimizer->groups() > 1 || rule.direction != nullptr || rule.whole != nullptr ||
         !rule.sums.empty() || !rule.of_matrix.empty())
@@ -101,6 +104,6 @@ class Replicas : public mw::Strategy {
 
 }  // namespace
 
-MESHWRIGHT_PLUGIN("replicas", "1.0.0",
+MESHWRIGHT_PLUGIN("diloco", "1.0.0",
                   "replicas that differ: Local SGD, DiLoCo and its streaming form",
-                  mw::strategy<Replicas>())
+                  mw::strategy<DiLoCo>())
