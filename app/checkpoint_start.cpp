@@ -346,9 +346,10 @@ void go_on_from(const Checkpoint& checkpoint, RunSetup& setup) {
   // With another sequence length, samples are numbered differently: the number of tokens says where
   // the data goes on. An endless source counts no tokens, so its sample's number is kept, or it
   // would repeat samples.
-  const std::int64_t sequence = setup.plan->request.sequence;
-  const std::int64_t sample =
-      setup.data->tokens() > 0 ? (index.tokens + sequence - 1) / sequence : index.sample;
+  const std::int64_t sequence = setup.plan_at(step).request.sequence;
+  const std::int64_t sample = setup.data->tokens() > 0 || setup.step_plans
+                                  ? (index.tokens + sequence - 1) / sequence
+                                  : index.sample;
   setup.sample_offset = sample - setup.first_sample(step);
 }
 

@@ -106,6 +106,11 @@ int export_checkpoint(const ExportArguments& arguments, Output& output) {
   if (!arguments.state.empty()) check_state(checkpoint, specs, arguments.state);
   all.begin();
   if (!all.lacks().empty()) output.note(fmt::format("no config.json: {}", all.lacks()));
+  if (arguments.state.empty() && !specs.empty() &&
+      checkpoint.has(of_replica(1, parameter_tensor(specs.back().name))))
+    output.note(
+        "replicas may differ: these are the first one's parameters; --state anchor has what "
+        "all have alike");
   HfExport::Part part(all, 0);
   for (const WeightSpec& spec : specs) {
     if (!part.wants(spec.name)) continue;
@@ -134,8 +139,9 @@ const CommandOf<ExportArguments> export_command{
       command
           .add_option("--dtype", a.dtype, "of the tensors; left out: the experiment's precision")
           ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-      command.add_option("--state", a.state,
-                         "an optimizer state in the parameters' place: average, of mw.ema");
+      command.add_option(
+          "--state", a.state,
+          "an optimizer state in the parameters' place: average, of mw.ema; anchor, of diloco");
       command.add_option("--shard", a.shard, "bytes of a file at most")
           ->check([](const std::string& text) {
             const auto bytes = parse_bytes(text);

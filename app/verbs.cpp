@@ -169,19 +169,20 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine, b
 
 // A run on CPUs is predicted for this machine, whatever its plan is priced for; one on GPUs for the
 // cluster that the experiment names.
-Prediction prediction_of_run(const Experiment& experiment) {
+// `measured`: as a run's table has it, for a step of median length and by what the last one sends.
+Prediction prediction_of_run(const Experiment& experiment, bool measured = true) {
   const std::unique_ptr<Machine> cluster =
       experiment.platform->type() == at::kCPU ? nullptr : machine_of(experiment);
   Prediction prediction = prediction_of(experiment, cluster ? *cluster : machine_here(experiment));
-  if (!prediction.outer) return prediction;
-  // A run is compared by what its last step sends.
+  if (!prediction.outer || !measured) return prediction;
   for (const OuterEvent& due :
        outer_events(*experiment.plan->programs.front().outer, experiment.steps - 1)) {
     for (const auto& [event, rows] : prediction.outer->communication)
-      if (event.fragment == due.fragment && event.ends == due.ends)
+      if (event.same_kind(due))
         prediction.communication.insert(prediction.communication.end(), rows.begin(), rows.end());
   }
   std::ranges::sort(prediction.communication, {}, &CommunicationForecast::key);
+  prediction.as_measured();
   return prediction;
 }
 
@@ -378,7 +379,8 @@ class TrainVerb {
         start_(begin_checkpoints(experiment, setup_, attempt)),
         claim_(claim_log(experiment, experiment, experiment.steps, start_.from(), attempt)),
         prediction_(prediction_of_run(experiment)),
-        plan_(plan_text(experiment, experiment.evaluation, experiment.notes, prediction_)),
+        plan_(plan_text(experiment, experiment.evaluation, experiment.notes,
+                        prediction_of_run(experiment, false))),
         origin_{script.text, &script.loaded,
                 experiment.log.empty() ? Json() : machine_json(*experiment.plan, plugins),
                 attempt.mark(), claim_.stays()},

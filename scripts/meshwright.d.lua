@@ -1350,9 +1350,11 @@ function mw.microbatch.fit(options) end
 ---@field by? integer sequences that the batch grows by at a time; as it begins, if left out (1 .. 2147483647)
 ---@field steps? integer steps until it has grown (1 .. 2147483647)
 ---@field sequences? integer sequences until it has grown, instead of steps (1 .. 2147483647)
+---@field sequence? integer tokens of the first step's sequences; these grow together with the batch (1 .. 2147483647)
+---@field sequence_by? integer tokens that sequences grow by at a time; as they begin, if left out (1 .. 2147483647)
 ---@field size? integer sequences that a rank computes at a time; all that it has if left out (1 .. 2147483647)
 
----A batch that grows to the experiment's, by equal increments.
+---A batch that grows to the experiment's, by equal increments, and sequences that grow with it.
 ---@param options? meshwright.microbatch.ramp
 ---@return meshwright.Microbatch
 function mw.microbatch.ramp(options) end
@@ -1402,7 +1404,7 @@ function mw.cosine(options) end
 ---@field ways? integer number of replicas, over which the batch is split (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field every integer steps from one outer step to the next (1 .. 2147483647)
----@field outer? any the optimizer that moves what replicas have alike by the mean of their moves; or "mean": replicas become their mean, as in Local SGD. As in the paper if left out: mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }
+---@field outer? any the optimizer that moves the anchor by the mean of outer gradients (anchor minus parameters); or "mean": replicas become their mean, as in Local SGD. As in the paper if left out: mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }
 ---@field dtype? "fp32"|"bf16"|"fp16" in which outer gradients are sent and summed; float64 where all is (default "fp32")
 ---@field fragments? integer groups of layers that are brought together one after the other (default 1) (1 .. 2147483647)
 ---@field delay? integer steps that replicas train on while outer gradients are summed; less than every (default 0) (0 .. 2147483647)

@@ -247,6 +247,14 @@ class Comparison {
 
 CompareOutcome compare(const RunSetup& a, const RunSetup& b, std::int64_t steps,
                        const std::atomic<bool>* stop) try {
+  for (const RunSetup* each : {&a, &b}) {
+    if (each->plan->programs.front().outer == nullptr) continue;
+    throw Error(Stage::plan, "compare.replicas", "plan",
+                fmt::format("compare: replicas of {} differ, and no rounding explains by how much",
+                            each->plan->mix()),
+                "mw.verify compares such a plan with replicas of one rank; a sweep over both plans "
+                "compares their losses");
+  }
   for (const RunSetup* each : {&a, &b})  // a plan of one rank runs in the first process
     check_thread_ranks(*each->plan, each->plan->ranks() == 1 ? nullptr : each->processes);
   RunSetup b_in_rows_of_a = b;

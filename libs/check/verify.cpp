@@ -252,7 +252,7 @@ VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tole
   if (experiment.steps > 0) steps = std::min(steps, experiment.steps);
   const auto plan = often_together(in_double(*experiment.plan));
   const bool replicas = plan->programs.front().outer != nullptr;
-  // The whole batch at once: a fault of the accumulation over microbatches must show.
+  // Its whole batch at once: a fault of the accumulation over microbatches must show.
   const auto one =
       replicas ? often_together(one_rank_replicas(*plan)) : one_rank_plan(*plan, false);
   VerifyOutcome outcome;
@@ -260,7 +260,8 @@ VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tole
   outcome.tolerance = tolerance;
   if (replicas) {
     outcome.replicas = plan->programs.front().replicas();
-    outcome.together = plan->programs.front().outer->every;
+    outcome.first_outer_step =
+        plan->programs.front().outer->every + plan->programs.front().outer->delay;
   }
   for (int value : plan->graph->parameters()) {
     outcome.errors.push_back({plan->graph->value(value).name, 0, 0});

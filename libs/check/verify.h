@@ -36,9 +36,9 @@ struct VerifyOutcome {
   // at the same place. That is no fault of the mix, and no proof that later steps are equal.
   bool undecided = false;
   std::int64_t steps = 0;  // number of steps compared
-  // Where replicas differ: how many, and the step after which the first outer step comes here.
+  // Where replicas differ: how many, and after how many steps the first outer step comes here.
   int replicas = 1;
-  std::int64_t together = 0;
+  std::int64_t first_outer_step = 0;
   double tolerance = 1e-10;
   double loss = 0, gradients = 0, parameters = 0;  // largest relative errors
   double grad_norm = 0;

@@ -13,8 +13,11 @@ namespace {
 std::string said(const VerifyOutcome& o) {
   if (o.undecided) return "NO VERDICT: one rank in float64 is not finite either";
   if (o.replicas > 1)
-    return fmt::format("{} {} replicas of one rank each in float64, brought together by step {}",
-                       o.equal ? "equals" : "DIFFERS from", o.replicas, o.together);
+    return fmt::format("{} {} replicas of one rank each in float64, {}",
+                       o.equal ? "equals" : "DIFFERS from", o.replicas,
+                       o.first_outer_step > o.steps
+                           ? "without an outer step"
+                           : fmt::format("with an outer step after {}", o.first_outer_step));
   if (!o.equal) return "DIFFERS from one rank in float64";
   return o.followed ? "equals one rank in float64, each step by itself"
                     : "equals one rank in float64";

@@ -327,7 +327,7 @@ CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   CheckpointIndex index;
   index.step = step;
   index.sample = run_.first_sample(step - 1) + run_.plan_at(step - 1).request.batch;
-  index.tokens = index.sample * run_.plan->request.sequence;
+  index.tokens = index.sample * run_.plan_at(step - 1).request.sequence;
   index.created = now_text();
   index.version = MESHWRIGHT_VERSION;
   index.name = setup_.name;

@@ -91,6 +91,18 @@ std::vector<std::string> hard_differences(const Json& there, const Json& here) {
   std::vector<std::string> found;
   compare_keys(there.value("model", Json()), here.value("model", Json()), "model", found);
   compare_model_ops(there, here, found);
+  // A sum of outer gradients that was under way ends after other steps than it began for.
+  const auto overlaps = [](const Json& settings) {
+    const Json replicas = settings.value("replicas", Json::object());
+    return replicas.value("delay", 0) == 0
+               ? Json()
+               : Json{replicas.value("every", 0), replicas.value("fragments", 0),
+                      replicas.value("delay", 0)};
+  };
+  if (overlaps(there) != overlaps(here))
+    found.emplace_back(
+        "replicas: another every, fragments or delay, and a sum of outer gradients "
+        "may be under way");
   const auto kinds = [](const Json& settings) {
     std::vector<std::string> all;
     add_kinds(settings.value("optimizer", Json::object()), all);

@@ -344,15 +344,16 @@ std::string check_machine_memory(const RunRequest& asked, const RunSetup& setup,
 std::string check_verify_memory(const RunRequest& asked, const RunSetup& setup,
                                 std::int64_t available) {
   const auto plan = in_double(highest(setup, true));
-  const auto one = one_rank_plan(*plan, false);
+  const int replicas = plan->programs.front().replicas();
+  const auto one = replicas > 1 ? one_rank_replicas(*plan) : one_rank_plan(*plan, false);
   const std::int64_t ranks = on_this_host(setup.processes, predicted_need(*plan, true));
   const std::int64_t alone = copies_here(setup.processes) * predicted_need(*one, true);
   // The comparison keeps whole tensors: of the one rank its first gradients and each step's
   // parameters; where it follows the mix (check/verify_follow.h), also each step's gradients and
   // parameters of the mix, and parameters of its own.
   const std::int64_t steps = std::min<std::int64_t>(3, setup.steps);
-  const std::int64_t kept =
-      copies_here(setup.processes) * (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
+  const std::int64_t kept = copies_here(setup.processes) * (1 + steps + 3 * steps) * 8 * replicas *
+                            plan->graph->parameter_count();
   // Ranks on accelerators take none of this machine's memory, in which the kept tensors lie.
   const bool here = setup.platform->type() == at::kCPU;
   const std::int64_t need = (here ? std::max(ranks, alone) : 0) + kept;

@@ -353,12 +353,20 @@ static void add_outer_steps(const Plan& plan, const Machine& machine, int thread
   const std::string between = plan.programs.front().name_of(RankSet{outer.atoms});
   p.outer = OuterForecast{.every = outer.every, .fragments = outer.fragments};
   for (const OuterEvent& event : kinds_of_outer_events(outer)) {
-    const Prediction other = predict_step(*outer_plan(plan, event), machine, threads, false);
+    Plan after = *outer_plan(plan, event);
+    after.request.priced_data = nullptr;
+    const Prediction other = predict_step(after, machine, threads, false);
     p.raise_memory(other);
     p.outer->seconds += other.step_seconds;
     p.outer->communication.emplace_back(event, other.communication);
-    for (const CommunicationForecast& row : other.communication)
-      if (row.key.axis == between) p.outer->bytes += row.bytes;
+    for (const CommunicationForecast& row : other.communication) {
+      if (row.key.axis != between) continue;
+      p.outer->bytes += row.bytes;
+      // What the steps until the outer step ends do not hide.
+      if (!event.ends)
+        p.outer->seconds +=
+            std::max(0.0, row.seconds - static_cast<double>(outer.delay) * p.step_seconds);
+    }
   }
   const double share =
       p.step_seconds / (p.step_seconds + p.outer->seconds / static_cast<double>(outer.every));
@@ -371,6 +379,16 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   Prediction p = predict_step(plan, machine, threads, traced);
   if (plan.programs.front().outer) add_outer_steps(plan, machine, threads, p);
   return p;
+}
+
+void Prediction::as_measured() {
+  if (!outer) return;
+  const auto after = static_cast<double>(outer->communication.size()),  // steps with an outer step
+      every = static_cast<double>(outer->every);
+  const double before = step_seconds + outer->seconds / every;
+  if (2 * after > every) step_seconds += outer->seconds / std::min(after, every);
+  for (double* rate : {&tokens_per_second, &tokens_per_second_per_device, &mfu, &mfu_6n, &hfu})
+    *rate *= before / step_seconds;
 }
 
 void Prediction::raise_memory(const Prediction& other) {
@@ -453,6 +471,7 @@ void Prediction::forget_machine(std::string why) {
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
   if (outer) outer->seconds = unknown;
+  if (outer) outer->communication.clear();
   documents.reset();
   pitfalls.clear();
   for (CommunicationForecast& c : communication)

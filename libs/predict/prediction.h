@@ -177,6 +177,8 @@ struct Prediction {
   // memory, which is the highest of both, and for tokens per second and shares of the peak, in
   // which outer steps are counted.
   std::optional<OuterForecast> outer = {};
+  // Makes the times those of a step of median length: with an outer step, if most steps have one.
+  void as_measured();
   // Raises memory to that of other work of the same ranks.
   void raise_memory(const Prediction& other);
   // Seconds of one held-out evaluation, where the run has some.

@@ -222,7 +222,7 @@ std::string step(const Prediction& p) {
               : "");
 }
 
-// "every 50 steps, 2.1 ms predicted for 161 KiB a rank: 1 % of the time", or nothing.
+// What outer steps send and take, in a line; or nothing.
 std::string outer_steps(const Prediction& p) {
   if (!p.outer) return "";
   const OuterForecast& outer = *p.outer;

@@ -57,7 +57,7 @@ class OuterProof {
   }
 
  private:
-  // What the outer gradient of a replica without others has come to needs no sum.
+  // With one replica there is nothing to sum.
   Progress begun() const {
     return program_.replicas() == 1 ? Progress::distance : Progress::under_way;
   }

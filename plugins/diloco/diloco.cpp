@@ -28,8 +28,10 @@ class DiLoCo : public mw::Strategy {
         .at_least(1)
         .unit("steps")
         .any("outer",
-             "the optimizer that moves what replicas have alike by the mean of their moves; or "
-             "\"mean\": replicas become their mean, as in Local SGD. As in the paper if left out: "
+             "the optimizer that moves the anchor by the mean of outer gradients (anchor minus "
+             "parameters); or \"mean\": replicas become their mean, as in Local SGD. As in the "
+             "paper "
+             "if left out: "
              "mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }")
         .optional()
         .choice("dtype", {"fp32", "bf16", "fp16"},
@@ -88,9 +90,10 @@ class DiLoCo : public mw::Strategy {
         mw::make_inner<mw::Optimizer>(values, given, "outer", "outer optimizer", outer_hint);
     const mw::UpdateRule rule = optimizer->rule(0);
     if (optimizer->groups() > 1 || rule.direction != nullptr || rule.whole != nullptr ||
-        !rule.sums.empty() || !rule.of_matrix.empty())
+        !rule.sums.empty() || !rule.of_matrix.empty() || rule.average >= 0)
       refuse("outer",
-             "an outer optimizer updates each element by itself, with one rule for all parameters",
+             "an outer optimizer updates each element by itself, with one rule for all parameters, "
+             "and keeps no average",
              outer_hint);
     if (optimizer->clip() > 0)
       refuse("outer", "outer gradients have no norm to which they could be clipped",

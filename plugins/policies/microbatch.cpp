@@ -53,6 +53,16 @@ class Ramp final : public Microbatching {
         .at_least(1)
         .optional()
         .unit("sequences")
+        .integer("sequence",
+                 "tokens of the first step's sequences; these grow together with the batch")
+        .at_least(1)
+        .optional()
+        .unit("tokens")
+        .integer("sequence_by",
+                 "tokens that sequences grow by at a time; as they begin, if left out")
+        .at_least(1)
+        .optional()
+        .unit("tokens")
         .integer("size", "sequences that a rank computes at a time; all that it has if left out")
         .at_least(1)
         .optional()
@@ -76,6 +86,15 @@ class Ramp final : public Microbatching {
     }
     length_ = values.integer(by_steps_ ? "steps" : "sequences");
     increments_ = (batch_ - from_ + by_ - 1) / by_;
+    if (!values.has("sequence")) return;
+    tokens_ = values.integer("sequence");
+    if (tokens_ > context.sequence)
+      throw Error(
+          Stage::options, "option.range", "sequence",
+          fmt::format("{} tokens are more than the sequence of {}", tokens_, context.sequence),
+          fmt::format("nearest: sequence = {}", context.sequence));
+    tokens_by_ = values.has("sequence_by") ? values.integer("sequence_by") : tokens_;
+    most_tokens_ = context.sequence;
   }
   StepShape shape(std::int64_t step, std::int64_t sample) const override {
     const std::int64_t gone = std::min(by_steps_ ? step : sample, length_);
@@ -83,11 +102,16 @@ class Ramp final : public Microbatching {
     shape.batch = std::min(batch_, from_ + by_ * (gone * increments_ / length_));
     shape.microbatch = size_;
     shape.at_most = true;
+    if (tokens_ > 0) {
+      const std::int64_t times = (most_tokens_ - tokens_ + tokens_by_ - 1) / tokens_by_;
+      shape.sequence = std::min(most_tokens_, tokens_ + tokens_by_ * (gone * times / length_));
+    }
     return shape;
   }
 
  private:
   std::int64_t batch_, from_, by_, size_, length_ = 0, increments_ = 0;
+  std::int64_t tokens_ = 0, tokens_by_ = 0, most_tokens_ = 0;  // of a sequence; 0: it does not grow
   bool by_steps_;
 };
 
@@ -96,6 +120,8 @@ class Ramp final : public Microbatching {
 MESHWRIGHT_BUILT_IN(
     microbatch<Fit>("fit",
                     "The largest microbatches with which no rank is predicted to hold more."),
-    microbatch<Ramp>("ramp", "A batch that grows to the experiment's, by equal increments."));
+    microbatch<Ramp>("ramp",
+                     "A batch that grows to the experiment's, by equal increments, and sequences "
+                     "that grow with it."));
 
 }  // namespace mw

@@ -1,4 +1,4 @@
--- What do replicas cost in loss that meet only every 20 steps, and what do they save between nodes?
+-- What does it cost in loss, and save between nodes, if replicas come together only every 20 steps?
 --
 -- Local SGD lets each replica train by itself and takes their mean (Stich 2019). DiLoCo moves what
 -- they have alike by an outer optimizer (Douillard et al. 2023, arXiv:2311.08105), and its

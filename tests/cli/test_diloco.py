@@ -71,11 +71,10 @@ class Replicas(ProgramCase):
             other = outer(anchor)
             losses = []
             for t in range(12):
-                at = 128 * t + 16 * np.arange(8)
+                at = 128 * t + 16 * np.arange(8).reshape(2, 4)
                 loss = []
                 for r, own in enumerate(replicas):
-                    # microbatches of 2 on each of 2 parts: rows 0, 1, 4, 5 are the first replica's
-                    rows = at[[2 * r, 2 * r + 1, 4 + 2 * r, 5 + 2 * r]][:, None] + np.arange(16)
+                    rows = at[r][:, None] + np.arange(16)
                     logits = torch.func.functional_call(model, dict(zip(names, own)), (torch.from_numpy(tokens[rows]),)).logits
                     loss.append(torch.nn.functional.cross_entropy(logits.reshape(-1, 64), torch.from_numpy(tokens[rows + 1]).reshape(-1)))
                     inner[r].zero_grad()
@@ -109,7 +108,7 @@ class Replicas(ProgramCase):
                  "keeps a quarter": ("diloco(2, { every = 3, keeps = 0.25 })", trained(3, nesterov, mix=0.75), ""),
                  "two steps of delay": ("diloco(2, { every = 3, delay = 2, keeps = 0.5 })", trained(3, nesterov, mix=0.5, delay=2), "")}
         for name, (entry, losses, clip) in cases.items():
-            for mix, microbatch in (("", 2), (", dp(2)", 1), (", zero { 2, stage = 3 }, tp(2)", 1), (', pp { 2, schedule = "zb-h1" }', 2)):
+            for mix, microbatch in (("", 2), (", dp(2)", 2), (", zero { 2, stage = 3 }, tp(2)", 1), (', pp { 2, schedule = "zb-h1" }', 2)):
                 with self.subTest(name, mix=mix):
                     run = self.only("run", self.write(text % ("{ " + entry + mix + " }", microbatch, clip)))
                     worst = max(abs(a - b) / a for a, b in zip(losses, run["losses"]))
@@ -207,10 +206,13 @@ class Replicas(ProgramCase):
             (plan % ("diloco(2), diloco(2)", ""), 3, "axis.twice plan[2]"),
             (plan % ("dp(2), diloco(2)", ""), 3, "replicas.order plan[2]"),
             (plan % ("diloco(2), zero { 2, offload = 'optimizer' }", ""), 3, "replicas.offload plan[2].offload"),
+            (plan % ("diloco(2, { outer = mw.ema { mw.sgd { lr = 1 } } })", ""), 2, "option.value plan[1].outer"),
+            (plan % ("diloco(2)", "optimizer = mw.update { lr = 1, states = { 'anchor' }, step = function(p, g, s, t) s.anchor = g return p - s.anchor end }"), 3, "replicas.state optimizer"),
+            ("mw.compare(experiment(llama, { diloco(2) }), experiment(llama, { diloco(2), dp(2) }))", 3, "compare.replicas plan"),
             ("mw.train(experiment(llama, { dp(2) }, { evaluate = { every = 1, data = mw.synthetic {}, by = 'anchor' } }))", 2, "option.conflict evaluate.by"))
-        train = SCRIPT + """mw.train(experiment(llama, { diloco(%d, { every = %d }) }, { steps = 16, %s checkpoint = { path = "saved", every = 4 } }))"""
+        train = SCRIPT + """mw.train(experiment(llama, { diloco(%d, { every = %s }) }, { steps = 16, %s checkpoint = { path = "saved", every = 4 } }))"""
         self.only("run", self.write(train % (2, 4, "steps = 8,")))
-        for ways, every, more, code in ((4, 4, "", "2 replicas"), (2, 8, "", "replicas.every"), (1, 4, "changed = true", "2 replicas")):
+        for ways, every, more, code in ((4, 4, "", "2 replicas"), (2, "4, delay = 1", "changed = true", "may be under way"), (2, 8, "", "replicas.every"), (1, 4, "changed = true", "2 replicas")):
             done = self.call("run", self.write(train % (ways, every, f"resume = {{ from = 'saved/step-00000008', {more} }}, ")), "--json")
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             self.assertIn("checkpoint.differs", done.stdout)

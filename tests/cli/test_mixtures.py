@@ -46,6 +46,35 @@ class Mixtures(ProgramCase):
         self.only("run", self.write(of % (2, 1, "")))
         self.assertEqual(self.only("run", self.write((of % (4, 1, "resume = true")).replace("overwrite = true, ", "")))["losses"], whole["losses"])
 
+    def test_batches_and_sequences_grow_together(self):
+        """A rate of zero keeps the model as it is, so a step's loss tells which tokens it has read."""
+        tokens = np.random.default_rng(1).integers(0, 32, 4097).astype(np.uint8)
+        tokens.tofile(self.folder / "a.bin")
+        ramp = "mw.microbatch.ramp { from = 2, by = 2, steps = 6, size = 1, sequence = 8, sequence_by = 8 }"
+        more = 'sequence = 24, batch = 8, steps = 8, data = source "a", optimizer = mw.sgd { lr = %s }, checkpoint = { path = "%s", every = 1, keep = 9 }'
+        def run(plan, lr, policy=ramp, verb="train", path="saved", extra=""):
+            keys = f"{more % (lr, path)}, microbatch = {policy}, overwrite = true {extra}"
+            return self.all("run", self.write(SCRIPT + f"mw.{verb}(experiment({plan}, {{ {keys} }}))"))[0]
+        grows = run("{}", 0)
+        shapes = [(b, s) for b, s in ((2, 8), (2, 8), (4, 8), (4, 16), (6, 16), (6, 16), (8, 24), (8, 24))]
+        self.assertEqual(grows["batches"], [b for b, _ in shapes])
+        at = 0
+        for step, (batch, sequence) in enumerate(shapes):
+            first = -(-at // sequence)
+            rows = run("{}", 0, f"function(step) return {{ batch = {batch}, sequence = {sequence}, microbatch = 1 }} end")["losses"]
+            self.assertEqual(len(rows), 8)
+            if first % batch == 0:
+                self.assertAlmostEqual(grows["losses"][step], rows[first // batch], delta=1e-12)
+            at = (first + batch) * sequence
+        trained = run("{}", 1e-1)
+        for plan in ("{ dp(2) }", "{ tp(2), sp() }", '{ pp { 2, schedule = "zb-h1" } }', "{ sp(2), zero { 1, stage = 3 } }"):
+            with self.subTest(plan):
+                np.testing.assert_allclose(run(plan, 1e-1)["losses"], trained["losses"], rtol=1e-12)
+                self.assertEqual(run(plan, 1e-1, verb="verify")["verdict"], "equal")
+        for step in (3, 5):
+            again = run("{ dp(2) }", 1e-1, path="again", extra=f', resume = {{ from = "saved/step-{step:08}" }}')
+            np.testing.assert_allclose(again["losses"], trained["losses"], rtol=1e-12)
+
     def test_each_held_out_set_has_its_loss(self):
         text = SCRIPT + "mw.train(experiment(%s, { data = source 'a', evaluate = { every = 1, batches = 3, data = %s } }))"
         both = self.only("run", self.write(text % ("{}", "{ letters = source 'b', others = source 'c' }")), "--set", 'log="both.h5"')

@@ -17,13 +17,16 @@ struct StepShape {
   std::int64_t batch = 0, microbatch = 0;
   std::vector<std::int64_t> sizes;
   bool at_most = false;  // whether a rank may have fewer sequences than `microbatch`
+  std::int64_t sequence =
+      0;  // tokens of a sequence; 0: as the experiment has it, which is the most
   friend auto operator<=>(const StepShape&, const StepShape&) = default;
 };
 
 // What a microbatch policy may depend on beside its own options.
 struct MicrobatchContext {
-  std::int64_t batch = 0;   // sequences of a step over all ranks, as the experiment has it
-  std::int64_t memory = 0;  // bytes that a rank may hold; 0: the experiment has no limit
+  std::int64_t batch = 0;     // sequences of a step over all ranks, as the experiment has it
+  std::int64_t sequence = 0;  // tokens of a sequence, as the experiment has it
+  std::int64_t memory = 0;    // bytes that a rank may hold; 0: the experiment has no limit
 };
 
 class Microbatching {

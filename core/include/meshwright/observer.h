@@ -110,8 +110,8 @@ class RankRun {
   // Writes values of a parameter, from local element `first` on, to all of the rank's tensors that
   // hold these elements (parameter, shard, master).
   virtual void fill(int parameter, std::int64_t first, const at::Tensor& numbers) = 0;
-  // The factor of this step's gradients (loss scale), its state, and a bucket's reduction hook;
-  // hook_of() is null if the bucket has none.
+  // The factor of this step's gradients (the loss scale, times the replicas that differ), the state
+  // of the scale, and a bucket's reduction hook; hook_of() is null if the bucket has none.
   virtual double loss_scale() const = 0;
   virtual LossScaler& scaler() = 0;
   virtual BucketReduction* hook_of(int bucket) = 0;

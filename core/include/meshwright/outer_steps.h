@@ -44,6 +44,9 @@ struct OuterEvent {
   int fragment = 0;
   bool begins = false, ends = false;
   std::int64_t count = 0;  // outer steps of the fragment before this one
+  bool same_kind(const OuterEvent& other) const {
+    return fragment == other.fragment && ends == other.ends;
+  }
 };
 
 // The events after a step, which counts from 0, in their order.

@@ -152,6 +152,10 @@ class Flattener {
                   "the optimizer's state lies in host memory, and outer steps update replicas on "
                   "the device alone",
                   "leave offload out, or the entry that lets replicas differ");
+    if (b_.rule && std::ranges::count(b_.rule->states, "anchor") > 0)
+      throw Error(Stage::plan, "replicas.state", "optimizer",
+                  "optimizer: it keeps a state \"anchor\", as outer steps do",
+                  "give the optimizer's state another name");
     const auto keep = [&](const std::string& what) {
       return add(what, program_.optimizer_dtype, shard, Category::optimizer);
     };

@@ -238,7 +238,11 @@ void Digest::add(const Program& p) {
     add(order);
   }
   if (p.document_parts > 1) add(p.document_parts);
-  if (p.outer) add(p.outer->atoms);  // the strategy's options, in the description, say the rest
+  if (!p.outer) return;
+  add(p.outer->atoms);  // the strategy's options, in the description, say which optimizer it is
+  for (const std::int64_t number :
+       {p.outer->every, std::int64_t{p.outer->fragments}, p.outer->delay})
+    add(number);
 }
 
 // Names and kinds of ops, which a pass may have changed: the description has the model's numbers.

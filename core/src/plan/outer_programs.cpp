@@ -124,7 +124,8 @@ class OuterProgram {
     const FlatSlots& flat = b.flat;
     if (flat.outer_sum >= 0) {
       code_.push_back(sum(bucket, Code::wait));
-      // Code that reads parameters between two steps awaits what is under way.
+      // Where the sum began after an earlier step, code that has read tensors since then, as a
+      // checkpoint does, may have awaited it.
       code_.back().again = !event_.begins;
     }
     Instruction update = on(bucket, Code::compute);

@@ -311,8 +311,7 @@ static std::shared_ptr<const Plan> plain_plan(const Plan& plan,
   request.sizes.clear();
   request.notes.clear();
   if (same_microbatches) {
-    const std::int64_t ways = request.strategies.empty() ? 1 : plan.programs.front().replicas();
-    for (std::int64_t size : plan.sizes) request.sizes.push_back(size * plan.batch_ways / ways);
+    for (std::int64_t size : plan.sizes) request.sizes.push_back(size * plan.batch_ways);
   }
   Problems problems;
   auto one = make_plan(request, problems);
@@ -327,13 +326,14 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
 const StrategyChoice* Plan::replicas() const {
   const std::vector<int>& atoms = programs.front().replica_atoms();
   const auto found = std::ranges::find_if(request.strategies, [&](const StrategyChoice& choice) {
-    return choice.axes.size() == 1 && mesh.axis(choice.axes[0].name).atoms == atoms;
+    return std::ranges::any_of(
+        choice.axes, [&](const AxisRequest& axis) { return mesh.axis(axis.name).atoms == atoms; });
   });
-  return programs.front().outer == nullptr ? nullptr : &*found;
+  return atoms.empty() || found == request.strategies.end() ? nullptr : &*found;
 }
 
 std::shared_ptr<const Plan> one_rank_replicas(const Plan& plan) {
-  return plain_plan(plan, {*plan.replicas()}, true);
+  return plain_plan(plan, {*plan.replicas()}, false);
 }
 
 Json Plan::description() const {

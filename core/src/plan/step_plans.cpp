@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -181,7 +182,7 @@ Instruction brought(const Program& program, int bucket, int slot, bool back) {
 // Has the program compute with something else than the parameters, and brings these back at its
 // end. False: there is no such thing.
 bool read_instead(Program& program, EvaluatedBy by) {
-  Segment begin{.name = "averages", .kind = SegmentKind::begin},
+  Segment begin{.name = "evaluated numbers", .kind = SegmentKind::begin},
       end{.name = "parameters", .kind = SegmentKind::finish};
   const auto add = [](Segment& segment, std::vector<Instruction> code) {
     for (Instruction& i : code) segment.code.push_back(std::move(i));
@@ -209,6 +210,29 @@ bool read_instead(Program& program, EvaluatedBy by) {
   return true;
 }
 
+// Refuses sequences that are longer than the experiment's, and shorter ones of packed documents.
+bool check_sequence(const PlanRequest& request, std::int64_t sequence, std::int64_t step,
+                    Problems& problems) {
+  if (sequence == request.sequence) return true;
+  if (sequence > request.sequence) {
+    problems.add(
+        Stage::plan, "microbatch.sequence", "microbatch",
+        fmt::format("microbatch: step {} has sequences of {} tokens, and the experiment of "
+                    "{}, which are the longest",
+                    step, sequence, request.sequence),
+        fmt::format("sequence = {} in the experiment", sequence));
+  } else if (request.documents) {
+    problems.add(Stage::plan, "microbatch.sequence", "microbatch",
+                 fmt::format("microbatch: step {} has sequences of {} tokens, and documents are "
+                             "packed into rows of {}",
+                             step, sequence, request.sequence),
+                 "rows of one length, or data that are not packed");
+  } else {
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
@@ -231,13 +255,17 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
   std::vector<StepShape> shapes;
   std::map<StepShape, std::int64_t> begins;  // first step of each shape
   StepPlans plans;
-  std::int64_t sample = 0;
+  std::int64_t sample = 0, tokens = 0;  // before the step
   for (std::int64_t step = 0; step < steps; ++step) {
     if (step % 1024 == 0) throw_if_stopped();
-    shapes.push_back(policy.shape(step, sample));
-    begins.emplace(shapes.back(), step);
-    plans.first.push_back(sample);
-    sample += shapes.back().batch;
+    StepShape shape = policy.shape(step, sample);
+    if (shape.sequence == 0) shape.sequence = request.sequence;
+    if (!check_sequence(request, shape.sequence, step, problems)) return nullptr;
+    sample += shape.batch;
+    plans.first.push_back((tokens + shape.sequence - 1) / shape.sequence);
+    tokens = (plans.first.back() + shape.batch) * shape.sequence;
+    begins.emplace(shape, step);
+    shapes.push_back(std::move(shape));
   }
   if (begins.size() > most_plans) {
     problems.add(
@@ -248,9 +276,15 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
     return nullptr;
   }
   if (begins.size() > 1) {
+    const StepShape& largest = begins.rbegin()->first;
+    const auto [shortest, longest] = std::ranges::minmax(
+        std::views::keys(begins), {}, [](const StepShape& shape) { return shape.sequence; });
+    const bool grows = shortest.sequence < longest.sequence;
     made.notes.push_back(fmt::format(
-        "steps of {} kinds, batches of {} to {}: this is the plan of a batch of {}", begins.size(),
-        begins.begin()->first.batch, begins.rbegin()->first.batch, begins.rbegin()->first.batch));
+        "steps of {} kinds, batches of {} to {}{}: this is the plan of a batch of {}{}",
+        begins.size(), begins.begin()->first.batch, largest.batch,
+        grows ? fmt::format(", sequences of {} to {}", shortest.sequence, longest.sequence) : "",
+        largest.batch, grows ? fmt::format(" and sequences of {}", largest.sequence) : ""));
   }
   std::map<StepShape, int> index;
   std::set<std::string> said;
@@ -269,11 +303,12 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
     made.microbatch = shape->first.microbatch;
     made.sizes = shape->first.sizes;
     made.smaller_batches = shape->first.at_most;
+    made.sequence = shape->first.sequence;
     Problems found;
     auto plan = make_plan(made, found);
     for (Problem p : found.list()) {
       if (!said.insert(p.message).second) continue;
-      if (p.key == "batch" || p.key == "microbatch")
+      if (p.key == "batch" || p.key == "microbatch" || made.sequence != request.sequence)
         p.message += fmt::format(" (what microbatch makes of step {})", shape->second);
       problems.add(std::move(p));
     }
@@ -313,6 +348,7 @@ std::shared_ptr<const Plan> forward_only(const Plan& plan, EvaluatedBy by) {
   for (Program& program : forward->programs) {
     keep_forward(program);
     if (read_instead(program, by)) any = true;
+    program.outer = nullptr;  // no step of training, after which replicas would be brought together
   }
   return any ? forward : nullptr;
 }

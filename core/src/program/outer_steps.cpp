@@ -15,8 +15,8 @@ class Mean final : public ElementOp {
   }
 };
 
-// The steps by which the outer steps of a fragment precede those of the first one.
-std::int64_t ahead(const OuterSteps& outer, int fragment) {
+// How many steps earlier than those of the first fragment the outer steps of a fragment come.
+std::int64_t offset(const OuterSteps& outer, int fragment) {
   return outer.every * fragment / outer.fragments;
 }
 
@@ -26,10 +26,10 @@ std::vector<OuterEvent> outer_events(const OuterSteps& outer, std::int64_t step)
   std::vector<OuterEvent> ends, events;
   for (int f = 0; f < outer.fragments; ++f) {
     const auto due = [&](std::int64_t done) {
-      return done > 0 && (done + ahead(outer, f)) % outer.every == 0;
+      return done > 0 && (done + offset(outer, f)) % outer.every == 0;
     };
     const auto count = [&](std::int64_t done) {
-      return (done + ahead(outer, f)) / outer.every - 1;
+      return (done + offset(outer, f)) / outer.every - 1;
     };
     const std::int64_t done = step + 1;
     if (due(done)) events.push_back({f, true, outer.delay == 0, count(done)});

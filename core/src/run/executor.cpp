@@ -64,7 +64,7 @@ void Executor::evaluate_by(const Program& program, const RunSetup& setup) {
 }
 
 StepOutcome Executor::evaluate(std::int64_t batch) {
-  await_updates();
+  await_parameters();
   return evaluator_->own_step(batch, 0);
 }
 
@@ -112,15 +112,15 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
   const int which = setup_.which_plan(index);
   StepOutcome outcome =
       which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
-  if (program_.outer) take_outer_steps(index);
+  if (program_.outer && !outcome.not_finite) take_outer_steps(index);
   return outcome;
 }
 
 void Executor::take_outer_steps(std::int64_t step) {
   for (const OuterEvent& event : outer_events(*program_.outer, step)) {
-    await_updates();
+    await_parameters();
     const auto due = std::find_if(outer_.begin(), outer_.end(), [&](const OuterProgram& one) {
-      return one.event.fragment == event.fragment && one.event.ends == event.ends;
+      return one.event.same_kind(event);
     });
     due->executor->step_ = step;
     due->executor->outer_step(event.count);
@@ -163,6 +163,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
       setup_.first_sample(step_),
       setup_.row_groups.empty() ? program_.groups_of_rows() : setup_.row_groups,
       graph_.size("seq"));
+  if (program_.replicas() > 1) samples_ = by_replica(samples_);
   outcome_.labels = labels_of_step();
   outcome_.update_left_out = !forward_only_ && outcome_.labels == 0;
   if (!forward_only_ && kept_->scaler.begin(index)) make_hooks();
@@ -193,6 +194,25 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   if (account_.runs()) account_.end();
   read_times();
   return std::move(outcome_);
+}
+
+// Gives each replica adjacent samples of the step, however microbatches cut them. A microbatch has
+// the rows of all replicas, one replica's after the other's.
+std::vector<std::int64_t> Executor::by_replica(const std::vector<std::int64_t>& samples) const {
+  const std::int64_t replicas = program_.replicas(),
+                     own = static_cast<std::int64_t>(samples.size()) / replicas;
+  std::vector<std::int64_t> rows;
+  rows.reserve(samples.size());
+  std::int64_t done = 0;  // rows of each replica in the microbatches so far
+  for (int m = 0; m < program_.microbatches; ++m) {
+    const std::int64_t count = program_.batch_of(m) / replicas;
+    for (std::int64_t r = 0; r < replicas; ++r) {
+      const auto first = samples.begin() + r * own + done;
+      rows.insert(rows.end(), first, first + count);
+    }
+    done += count;
+  }
+  return rows;
 }
 
 void Executor::read_times() {

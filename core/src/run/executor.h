@@ -244,6 +244,11 @@ class Executor : public RankRun {
   UpdateNumbers of_outer_step(const Lowered& l) const;
   // Carries out the outer steps that are due after a step.
   void take_outer_steps(std::int64_t step);
+  std::vector<std::int64_t> by_replica(const std::vector<std::int64_t>& samples) const;
+  // Makes the updates that a step has left, and awaits the gathers, but no sum of outer gradients.
+  void await_parameters();
+  template <class Ends>
+  void await_begun(const Ends& ends);
   void outer_step(std::int64_t count);
   // Steps before this one that were not left out.
   std::int64_t updates() const { return step_ - kept_->scaler.left_out(); }

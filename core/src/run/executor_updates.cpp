@@ -125,15 +125,26 @@ void Executor::leave_updates() {
   left.made.assign(left.made.size(), false);
 }
 
-void Executor::await_updates() {
+template <class Ends>
+void Executor::await_begun(const Ends& ends) {
+  for (Begun& one : kept_->begun)
+    if (ends(one)) one.underway.pending.wait();
+  std::erase_if(kept_->begun, ends);
+}
+
+void Executor::await_parameters() {
   if (kept_->left.any) {
     for (Lowered& l : updates_.list) run(l, microbatch(-1));
     if (copies_.any()) copies_.finish();
   }
-  const auto outlasts = [](const Begun& one) { return one.start->transfer < 0; };
-  for (Begun& one : kept_->begun)
-    if (outlasts(one)) one.underway.pending.wait();
-  std::erase_if(kept_->begun, outlasts);
+  await_begun([](const Begun& one) {
+    return one.start->transfer < 0 && one.start->said->serves != Serves::outer_gradients;
+  });
+}
+
+void Executor::await_updates() {
+  await_parameters();
+  await_begun([](const Begun& one) { return one.start->transfer < 0; });
 }
 
 namespace {

@@ -118,7 +118,7 @@ std::vector<std::string> DataReader::notes(const RunSetup& setup,
   if (!setup.plan || !setup.data || setup.steps < 1) return notes;
   const std::int64_t last = setup.steps - 1;
   note_unread(*data_, *setup.data, "data", notes);
-  note_read_again(*setup.data, sequence_,
+  note_read_again(*setup.data, setup.plan_at(last).request.sequence,
                   setup.first_sample(last) + setup.plan_at(last).request.batch, "the run", "data",
                   notes);
   if (!held_out_ || !setup.held_out_data) return notes;

@@ -403,7 +403,7 @@ class Reader {
     Problems found;
     Json microbatch = has("microbatch") ? values_.at("microbatch") : Json();
     const MicrobatchPolicy policy =
-        read_microbatch(microbatch, {request_.batch, experiment_.memory}, reach_, found);
+        read_microbatch(microbatch, {request_.batch, sequence, experiment_.memory}, reach_, found);
     if (microbatch.is_object()) decides("microbatch", microbatch);
     experiment_.shapes_steps = policy.by_step;
     if (found.empty()) {
@@ -434,9 +434,10 @@ class Reader {
   void check_microbatch() {
     if (!has("microbatch")) return;
     Json given = values_.at("microbatch");
-    read_microbatch(
-        given, {values_.has("batch") ? values_.integer("batch") : INT32_MAX, experiment_.memory},
-        reach_, problems_);
+    read_microbatch(given,
+                    {values_.has("batch") ? values_.integer("batch") : INT32_MAX, INT32_MAX,
+                     experiment_.memory},
+                    reach_, problems_);
   }
 
   // Runs the process' checks of plans on each plan that a step has.

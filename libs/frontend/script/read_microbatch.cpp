@@ -53,6 +53,8 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
       any = true;
       if (key == "batch" && count_of(value) > 0) {
         shape.batch = count_of(value);
+      } else if (key == "sequence" && count_of(value) > 0) {
+        shape.sequence = count_of(value);
       } else {
         good = good && key == "microbatch" && read_split(value, shape);
       }
@@ -65,8 +67,8 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
   throw Error(
       Stage::options, "function.result", "microbatch",
       fmt::format("microbatch: the function returned {} for step {}", lua_text(given), step),
-      "return the sequences of a microbatch, a list of them, or { batch = 8, microbatch = 2 "
-      "}");
+      "return the sequences of a microbatch, a list of them, or { batch = 8, microbatch = 2, "
+      "sequence = 128 }");
 }
 
 MicrobatchPolicy policy_of(const std::shared_ptr<const Microbatching>& made,
@@ -86,6 +88,7 @@ MicrobatchPolicy policy_of(const std::shared_ptr<const Microbatching>& made,
         call_plugin(speaker, "shaped a step", [&] { return made->shape(step, sample); });
     const auto is_count = [](std::int64_t n) { return n >= 1 && n <= INT32_MAX; };
     if (is_count(shape.batch) && (shape.microbatch == 0 || is_count(shape.microbatch)) &&
+        (shape.sequence == 0 || is_count(shape.sequence)) &&
         std::ranges::all_of(shape.sizes, is_count))
       return shape;
     throw Error(attributed(

@@ -175,7 +175,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
 std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches);
 
 // The same plan with one rank for each of its replicas that differ (OuterSteps), which compute the
-// samples that the replicas of `plan` do, in the same microbatches.
+// samples that the replicas of `plan` do, all of a step at once.
 std::shared_ptr<const Plan> one_rank_replicas(const Plan& plan);
 
 // The plan in float64, with the same schedule, for `verify`. Throws Error (plan) if there is none.
@@ -220,7 +220,9 @@ void check_work(const PlanSize& size, const Graph& graph, Problems& problems);
 struct StepPlans {
   std::vector<std::shared_ptr<const Plan>> plans;  // the first one has the largest batch
   std::vector<int> of_step;                        // index into `plans`, for each step
-  std::vector<std::int64_t> first;                 // number of the first sample of each step
+  // The number of the first sample of each step, among samples of the step's own length: after the
+  // tokens of all steps before it.
+  std::vector<std::int64_t> first;
 };
 
 // How each step's batch is cut into microbatches.
