@@ -19,7 +19,7 @@ bool is_first_of_replicas(const RankView& rank, const Bucket& bucket,
   if (!bucket.stages.empty() && bucket.stages.front() != program.stage) return false;
   for (std::size_t a = 0; a < rank.at().size(); ++a) {
     if (static_cast<int>(a) == program.stage_atom || rank.at()[a] == 0) continue;
-    if (differs && std::ranges::count(program.replica_atoms(), static_cast<int>(a)) > 0) continue;
+    if (differs && program.parts_replicas(static_cast<int>(a))) continue;
     if (!parameter.stored[a].is_shard() && !slot.layout[a].is_shard()) return false;
   }
   return true;
@@ -41,7 +41,7 @@ KeptSlice of_matrix(const RankView& rank, const Bucket& bucket, int parameter, s
   for (std::size_t a = 0; a < rank.at().size(); ++a) {
     const auto& shards = bucket.shard_atoms;
     if (static_cast<int>(a) == program.stage_atom || rank.at()[a] == 0 ||
-        std::ranges::count(program.replica_atoms(), static_cast<int>(a)) > 0 ||
+        program.parts_replicas(static_cast<int>(a)) ||
         std::find(shards.begin(), shards.end(), static_cast<int>(a)) != shards.end())
       continue;
     const Dims& dims = program.graph->value(p.value).dims;

@@ -69,7 +69,7 @@ RankSet keepers_of(const Program& program, const Bucket& bucket, bool shard, boo
     const bool other = a == program.stage_atom ? bucket.stages.empty()
                                                : among(bucket.parameter_atoms, a) ||
                                                      (shard && among(bucket.shard_atoms, a)) ||
-                                                     (differs && among(program.replica_atoms(), a));
+                                                     (differs && program.parts_replicas(a));
     if (!other && program.mesh.atoms()[a].ways > 1) set.atoms.push_back(a);
   }
   if (!bucket.stages.empty()) set.stages = bucket.stages;

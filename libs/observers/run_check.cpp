@@ -67,8 +67,8 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
   RankSet set;
   for (std::size_t a = 0; a < lies.layout.size(); ++a) {
     const bool stage = static_cast<int>(a) == program.stage_atom;
-    const bool apart = std::ranges::count(program.replica_atoms(), static_cast<int>(a)) > 0;
-    if (!stage && !apart && lies.layout[a].is_replicate() && program.mesh.atoms()[a].ways > 1)
+    if (!stage && !program.parts_replicas(static_cast<int>(a)) && lies.layout[a].is_replicate() &&
+        program.mesh.atoms()[a].ways > 1)
       set.atoms.push_back(static_cast<int>(a));
   }
   if (set.atoms.empty()) return;

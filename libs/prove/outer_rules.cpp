@@ -12,9 +12,9 @@ namespace {
 
 // What a bucket has come to, in the order of an outer step.
 enum class Progress : std::uint8_t {
-  apart,      // replicas have their own parameters
-  distance,   // the outer gradient is the rank's own
-  under_way,  // and is being summed
+  apart,         // replicas have their own parameters
+  own_gradient,  // the outer gradient is the rank's own
+  under_way,     // and is being summed
   summed,
   updated,  // anchor and updated() are alike on all replicas
   stored,   // and so is what ops read, or the rank's shard of it
@@ -23,7 +23,7 @@ enum class Progress : std::uint8_t {
 };
 
 const char* name_of(Progress progress) {
-  constexpr std::array names{"apart",   "distance", "under way", "summed",
+  constexpr std::array names{"apart",   "not summed", "under way", "summed",
                              "updated", "stored",   "gathering", "whole"};
   return names.at(static_cast<std::size_t>(progress));
 }
@@ -59,10 +59,10 @@ class OuterProof {
  private:
   // With one replica there is nothing to sum.
   Progress begun() const {
-    return program_.replicas() == 1 ? Progress::distance : Progress::under_way;
+    return program_.replicas() == 1 ? Progress::own_gradient : Progress::under_way;
   }
   Progress complete() const {
-    return program_.replicas() == 1 ? Progress::distance : Progress::summed;
+    return program_.replicas() == 1 ? Progress::own_gradient : Progress::summed;
   }
   Progress first() const { return event_.begins ? Progress::apart : begun(); }
   static Progress last(const Bucket& bucket) {
@@ -70,6 +70,8 @@ class OuterProof {
   }
 
   void follow(const Instruction& i) {
+    for (const int slot : i.release)
+      if (!program_.slots[slot].transient) refuse("it lets go of a tensor that lasts");
     if (!i.has_bucket() || program_.buckets[i.bucket].fragment != event_.fragment)
       refuse("it is of no bucket of the fragment");
     const Bucket& bucket = program_.buckets[i.bucket];
@@ -85,9 +87,12 @@ class OuterProof {
     const Progress updated = flat.master >= 0 ? Progress::updated : Progress::stored;
     if (i.update == Update::outer_gradient) {
       is(Progress::apart, i.inputs == Slots{flat.anchor, flat.updated()} && i.outputs == sum,
-         Progress::distance);
+         Progress::own_gradient);
     } else if (i.update == Update::outer_step) {
-      is(complete(), i.inputs == sum && i.outputs == Slots{flat.anchor, flat.updated()}, updated);
+      is(complete(),
+         i.inputs == sum && i.outputs == Slots{flat.anchor, flat.updated()} &&
+             std::ranges::equal(i.saved, flat.outer_states),
+         updated);
     } else if (i.code == Code::copy) {
       is(Progress::updated, i.inputs == Slots{flat.master} && i.outputs == Slots{flat.stored},
          Progress::stored);
@@ -96,7 +101,7 @@ class OuterProof {
                         i.move.reduction == Reduction::sum && i.inputs == sum && i.outputs == sum &&
                         i.move.atoms == program_.replica_atoms();
       const bool starts = i.code == Code::start;
-      is(starts ? Progress::distance : Progress::under_way,
+      is(starts ? Progress::own_gradient : Progress::under_way,
          sums && (starts || i.code == Code::wait), starts ? Progress::under_way : Progress::summed);
     } else if (i.serves == Serves::parameters) {
       const bool gathers = i.move.kind == Move::Kind::all_gather && i.move.stages.empty() &&

@@ -38,7 +38,9 @@ Proof prove_plan(const Plan& plan, const ProveOptions& options) {
   if (const auto& outer = plan.programs.front().outer; outer && proof.proved()) {
     for (const OuterEvent& event : kinds_of_outer_events(*outer))
       prove_outer_steps(outer_plan(plan, event)->programs, event, proof);
-    proof.notes.push_back("between outer steps each replica is one rank's training, on its rows");
+    if (proof.proved())
+      proof.notes.emplace_back(
+          "between outer steps each replica is one rank's training, on its rows");
   }
   if (proof.proved()) return proof;
   const PassRun* pass = culprit(plan, options);

@@ -306,7 +306,7 @@ void StageProof::check_slots(const Instruction& i) const {
   for (const int atom : i.move.atoms) {
     if (atom < 0 || atom >= static_cast<int>(program_.mesh.atoms().size()))
       refuse("prove.operands", fmt::format("the mesh has no atom {}", atom));
-    if (among(program_.replica_atoms(), atom))
+    if (program_.parts_replicas(atom))
       refuse("prove.replicas",
              fmt::format("a transfer over {}, along which ranks have replicas that differ",
                          program_.mesh.atoms()[atom].name));

@@ -13,10 +13,8 @@ OpTables::OpTables(const Program& program)
   for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a) {
     const int atom = static_cast<int>(a);
     // Where replicas differ, the proof is of one of them.
-    const std::vector<int>& replicas = program.replica_atoms();
-    const bool apart = std::find(replicas.begin(), replicas.end(), atom) != replicas.end();
-    if (program.mesh.atoms()[a].ways > 1 && atom != program.stage_atom && !apart)
-      living_ |= Atoms{1} << a;
+    const bool apart = atom == program.stage_atom || program.parts_replicas(atom);
+    if (program.mesh.atoms()[a].ways > 1 && !apart) living_ |= Atoms{1} << a;
   }
 }
 

@@ -87,8 +87,8 @@ void StageProof::count_bucket(const Instruction& i, std::size_t k) {
   if (bucket.counts)
     refuse("prove.totals", bucket.name + " counts tokens, and is no part of the gradient's norm",
            index);
-  for (const int atom : program_.replica_atoms()) {
-    if (among(i.contributing[k], atom))
+  for (const int atom : i.contributing[k]) {
+    if (program_.parts_replicas(atom))
       refuse("prove.totals", "the norm counts the gradients of the first replica alone", index);
   }
   const bool own = view(index).part == FlatView::Part::own;

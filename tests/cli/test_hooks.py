@@ -57,13 +57,13 @@ class Hooks(ProgramCase):
             ("dp { 2, hook = function() end }", 3, "function.result plan[1].hook"),
             ("dp { 2, hook = function() return 7 end }", 3, "function.result plan[1].hook"),
             ('dp { 2, hook = function() error("no hook today") end }', 2, "script.error"),
-            ('dp { 2, hook = "bf16" }, zero(2)', 3, "hook.parts plan"),
+            ('dp { 2, hook = "bf16" }, zero { 2, stage = 2 }', 3, "hook.parts plan"),
             ('dp { 2, reduce = "each" }, zero { 2, stage = 3 }', 3, "hook.parts plan"),
         )))
 
     def test_verify_refuses_choices_by_bytes_that_float64_makes_otherwise(self):
         text = HEAD + """
-            local plan = { dp { 2, hook = function(b) return b.bytes > 160000 and "bf16" or "none" end }, zero(2) }
+            local plan = { dp { 2, hook = function(b) return b.bytes > 160000 and "bf16" or "none" end }, zero { 2, stage = 2 } }
             local experiment = { model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 },
               data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8, optimizer = mw.adamw { lr = 1e-2 }, steps = 1,
               precision = "%s" }

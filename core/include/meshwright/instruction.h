@@ -183,6 +183,10 @@ enum class Update : std::uint8_t {
   outer_step,
 };
 const char* name_of(Update update);
+// Whether the op is of an outer step, and of no step of training.
+inline bool of_outer_step(Update update) {
+  return update == Update::outer_gradient || update == Update::outer_step;
+}
 
 // An operand of an op that runs in ring steps, and the slots that its shards arrive in as they are
 // passed from rank to rank. Two slots take turns; if shards differ in size, each step has a slot.

@@ -6,6 +6,7 @@
 // flight; persistent slots (parameters, gradients, optimizer state) exist once.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -181,6 +182,7 @@ struct Program {
   std::string name_of(const RankSet& set) const;
   // The atoms along which ranks have replicas that differ (OuterSteps::atoms).
   const std::vector<int>& replica_atoms() const;
+  bool parts_replicas(int atom) const { return std::ranges::count(replica_atoms(), atom) > 0; }
   int replicas() const { return mesh.ways(replica_atoms()); }
   int replica_of(const Coordinates& at) const;  // the index of a rank's replica
   RankSet reduction(const Bucket& bucket) const { return {bucket.reduce_atoms, bucket.stages}; }

@@ -86,7 +86,8 @@ class Flattener {
       flat.reduced = add("reduced gradients", gradient, shard, Category::gradients);
       own_or_view(flat.reduced, flat.gradients);
       flat.reduction = program_.pendings++;
-      if (!program_.shard_reduction(b_).atoms.empty()) flat.shard_reduction = program_.pendings++;
+      if (!b_.hook && !program_.shard_reduction(b_).atoms.empty())
+        flat.shard_reduction = program_.pendings++;
       if (sum != gradient && !b_.hook)
         flat.cast =
             add(std::string("gradients in ") + name_of(sum), sum, partial, Category::buffers, true);

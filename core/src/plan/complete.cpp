@@ -166,8 +166,7 @@ class Finish {
     totals.inputs.push_back(slot);
     std::vector<int>& alike = totals.contributing.emplace_back();
     for (int a = 0; a < static_cast<int>(program_.mesh.atoms().size()); ++a) {
-      const bool apart =
-          slot != program_.loss && std::ranges::count(program_.replica_atoms(), a) > 0;
+      const bool apart = slot != program_.loss && program_.parts_replicas(a);
       if (a != program_.stage_atom && !apart && std::ranges::count(atoms, a) == 0)
         alike.push_back(a);
     }

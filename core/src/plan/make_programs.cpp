@@ -388,7 +388,9 @@ class ProgramMaker {
   // Hooks, and reductions in every microbatch, need gradients that each rank keeps whole.
   bool check_reductions(const Program& program) {
     for (const Bucket& bucket : program.buckets) {
-      if (bucket.shard_atoms.empty() || (bucket.hook == nullptr && !bucket.reduce_per_microbatch))
+      const bool whole = bucket.sharded_state < ShardedState::gradients;  // on each rank
+      if (bucket.shard_atoms.empty() ||
+          ((bucket.hook == nullptr || whole) && !bucket.reduce_per_microbatch))
         continue;
       problems_.add(
           Stage::plan, "hook.parts", "plan",

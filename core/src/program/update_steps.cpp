@@ -104,7 +104,7 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool a
   }
   // A bucket without a rule, which experts' loads move, has few elements; directions have the
   // optimizer's dtype already.
-  const bool outer = update.update >= Update::outer_gradient;
+  const bool outer = of_outer_step(update.update);
   const Dtype updated = update.update == Update::sums ? program.optimizer_dtype : to.dtype;
   steps.casts = (outer || bucket.rule) && update.parameter < 0 && from.dtype != updated;
   std::int64_t piece = accelerator && !steps.host ? cast_at_a_time_on_accelerators : cast_at_a_time;

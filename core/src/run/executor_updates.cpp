@@ -162,7 +162,7 @@ void Executor::update(Lowered& l, Microbatch& m) {
   UpdateCall& call = l.update->call;
   const UpdateNumbers numbers = numbers_of(l);
   const auto& rule = program_.buckets[l.said->bucket].rule;
-  const bool outer = l.said->update >= Update::outer_gradient;
+  const bool outer = of_outer_step(l.said->update);
   call.lr = numbers.lr * (rule && !outer ? rule->lr_scale : 1);
   call.step = numbers.step;
   switch (l.said->update) {

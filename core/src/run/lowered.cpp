@@ -226,7 +226,7 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
   const Bucket& bucket = program_.buckets[i.bucket];
   run->states =
       i.saved.empty() ? bucket.flat.states : std::vector<int>(i.saved.begin(), i.saved.end());
-  if (i.update >= Update::outer_gradient) {
+  if (of_outer_step(i.update)) {
     const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
     run->casts = steps.casts;
     run->states = bucket.flat.outer_states;
