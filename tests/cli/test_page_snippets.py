@@ -30,8 +30,8 @@ NO_CODE = {"", "console", "text"}
 # Assigns to globals become keys of the experiment.
 AROUND = """\
 local mw = require "meshwright"
-local dp, zero, tp, sp, ep, pp = mw.plugins("dp", "zero", "tp", "sp", "ep", "pp")
-local known = { mw = mw, dp = dp, zero = zero, tp = tp, sp = sp, ep = ep, pp = pp }
+local dp, zero, tp, sp, ep, pp, diloco = mw.plugins("dp", "zero", "tp", "sp", "ep", "pp", "diloco")
+local known = { mw = mw, diloco = diloco, dp = dp, zero = zero, tp = tp, sp = sp, ep = ep, pp = pp }
 local said = setmetatable({}, { __index = function(_, name) return known[name] or _G[name] end })
 assert(load([==[
 %s]==], "=the page's block", "t", said))()
