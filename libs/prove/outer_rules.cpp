@@ -24,7 +24,7 @@ enum class Progress : std::uint8_t {
 
 const char* name_of(Progress progress) {
   constexpr std::array names{"apart",   "not summed", "under way", "summed",
-                             "updated", "stored",   "gathering", "whole"};
+                             "updated", "stored",     "gathering", "whole"};
   return names.at(static_cast<std::size_t>(progress));
 }
 
