@@ -169,12 +169,16 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine, b
 
 // A run on CPUs is predicted for this machine, whatever its plan is priced for; one on GPUs for the
 // cluster that the experiment names.
-// `measured`: as a run's table has it, for a step of median length and by what the last one sends.
-Prediction prediction_of_run(const Experiment& experiment, bool measured = true) {
+Prediction prediction_of_run(const Experiment& experiment) {
   const std::unique_ptr<Machine> cluster =
       experiment.platform->type() == at::kCPU ? nullptr : machine_of(experiment);
-  Prediction prediction = prediction_of(experiment, cluster ? *cluster : machine_here(experiment));
-  if (!prediction.outer || !measured) return prediction;
+  return prediction_of(experiment, cluster ? *cluster : machine_here(experiment));
+}
+
+// The prediction as a run's table compares it: for a step of median length, and with what the last
+// step's outer steps send.
+Prediction for_table(const Experiment& experiment, Prediction prediction) {
+  if (!prediction.outer) return prediction;
   for (const OuterEvent& due :
        outer_events(*experiment.plan->programs.front().outer, experiment.steps - 1)) {
     for (const auto& [event, rows] : prediction.outer->communication)
@@ -379,13 +383,13 @@ class TrainVerb {
         start_(begin_checkpoints(experiment, setup_, attempt)),
         claim_(claim_log(experiment, experiment, experiment.steps, start_.from(), attempt)),
         prediction_(prediction_of_run(experiment)),
-        plan_(plan_text(experiment, experiment.evaluation, experiment.notes,
-                        prediction_of_run(experiment, false))),
+        plan_(plan_text(experiment, experiment.evaluation, experiment.notes, prediction_)),
         origin_{script.text, &script.loaded,
                 experiment.log.empty() ? Json() : machine_json(*experiment.plan, plugins),
                 attempt.mark(), claim_.stays()},
         folder_(experiment, experiment.resolved, setup_.goes_on, origin_, plan_) {
     begin();
+    prediction_ = for_table(experiment, std::move(prediction_));
     measured_.emplace(experiment, prediction_, origin_, checkpoints());
     measured_->started_again(attempt);
     if (const std::string& why = measured_->earlier_unread(); !why.empty())
@@ -596,7 +600,7 @@ class TrainVerb {
   const OnStopSay words_;
   const CheckpointStart start_;
   LogClaim claim_;
-  const Prediction prediction_;
+  Prediction prediction_;
   const std::string plan_;
   const RunOrigin origin_;
   RunFolder folder_;

@@ -20,10 +20,9 @@ namespace mw {
 
 class Reference {
  public:
-  // Runs `one`, a plan of one rank, or of one for each replica (one_rank_replicas). Every process
-  // of the experiment calls it. `mix`: the plan whose ranks will ask for activations; null: none
-  // are kept. Throws StoppedAll in all processes if one of them was asked to stop, Error (run) if
-  // a rank fails.
+  // Runs `one`, a plan of one rank, or of one for each replica (one_rank_replicas). All processes
+  // must call it. `mix`: the plan whose ranks will ask for activations; null: no activations are
+  // kept. Throws StoppedAll in all processes if one was asked to stop, Error (run) if a rank fails.
   Reference(const RunSetup& experiment, const Plan& one, const Plan* mix, std::int64_t steps,
             const std::atomic<bool>* stop);
 

@@ -83,13 +83,13 @@ std::vector<KeptSlice> kept_slices(const RankView& rank) {
   std::vector<KeptSlice> kept;
   for (const Bucket& bucket : program.buckets) {
     const FlatSlots& flat = bucket.flat;
-    struct Kept {
+    struct NamedSlot {
       int slot;
       std::string state;  // empty: the parameters
-      bool differs;       // between replicas
+      bool differs;       // whether its numbers differ between replicas
     };
     const bool apart = bucket.fragment >= 0;
-    std::vector<Kept> slots = {{flat.updated(), "", apart}};
+    std::vector<NamedSlot> slots = {{flat.updated(), "", apart}};
     for (std::size_t s = 0; s < flat.states.size(); ++s)
       slots.push_back({flat.states[s], bucket.rule->states.at(s), apart});
     for (const auto& [state, slot] : states_of_outer_steps(program, bucket))

@@ -13,7 +13,6 @@
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/optimizer.h"
-#include "meshwright/outer_steps.h"
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 
@@ -25,8 +24,7 @@ std::string name_of(const Program& program, const Instruction& i) {
   if (i.op >= 0) return name_of(i.piece);
   if (i.update == Update::none) return name_of(i.code);
   if (i.update == Update::swap || i.update == Update::outer_gradient) return name_of(i.update);
-  if (i.update == Update::outer_step) return rule_of_outer_step(program, i.bucket).apply->name();
-  const auto& rule = program.buckets[i.bucket].rule;
+  const UpdateRule* const rule = rule_of_update(program, i);
   if (!rule) return "even out";
   return i.update == Update::direction ? rule->direction->name()
          : i.update == Update::whole   ? rule->whole->name()

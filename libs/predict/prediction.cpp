@@ -353,9 +353,7 @@ static void add_outer_steps(const Plan& plan, const Machine& machine, int thread
   const std::string between = plan.programs.front().name_of(RankSet{outer.atoms});
   p.outer = OuterForecast{.every = outer.every, .fragments = outer.fragments};
   for (const OuterEvent& event : kinds_of_outer_events(outer)) {
-    Plan after = *outer_plan(plan, event);
-    after.request.priced_data = nullptr;
-    const Prediction other = predict_step(after, machine, threads, false);
+    const Prediction other = predict_step(*outer_plan(plan, event), machine, threads, false);
     p.raise_memory(other);
     p.outer->seconds += other.step_seconds;
     p.outer->communication.emplace_back(event, other.communication);
@@ -470,8 +468,10 @@ void Prediction::forget_machine(std::string why) {
   parts.clear();
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
-  if (outer) outer->seconds = unknown;
-  if (outer) outer->communication.clear();
+  if (outer) {
+    outer->seconds = unknown;
+    outer->communication.clear();
+  }
   documents.reset();
   pitfalls.clear();
   for (CommunicationForecast& c : communication)

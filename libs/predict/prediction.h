@@ -86,11 +86,11 @@ const char* name_of(Room room);  // "", "nearly full", "over", "runs out"
 
 // What outer steps take (OuterSteps), over all fragments together.
 struct OuterForecast {
-  std::int64_t every = 1;  // steps in which they come once each
+  std::int64_t every = 1;  // steps from one outer step of a fragment to its next one
   int fragments = 1;
   double seconds = 0;
-  std::int64_t bytes = 0;  // that the rank with most sends to other replicas
-  // What is sent after a step, by the events that are due.
+  std::int64_t bytes = 0;  // bytes to other replicas, of the rank that sends most
+  // Transfers after a step, for each kind of event that may be due then.
   std::vector<std::pair<OuterEvent, std::vector<CommunicationForecast>>> communication = {};
 };
 
@@ -173,9 +173,8 @@ struct Prediction {
   // Where rows of the data hold documents: times of a step are those of the drawn step that is
   // nearest to the mean of all drawn ones.
   std::optional<DocumentForecast> documents = {};
-  // Where replicas differ. Other numbers are those of a step without an outer step, but for the
-  // memory, which is the highest of both, and for tokens per second and shares of the peak, in
-  // which outer steps are counted.
+  // Set where replicas differ. Outer steps count in the memory, in tokens per second and in shares
+  // of the peak; all other numbers are of a step without an outer step.
   std::optional<OuterForecast> outer = {};
   // Makes the times those of a step of median length: with an outer step, if most steps have one.
   void as_measured();

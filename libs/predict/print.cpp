@@ -229,12 +229,12 @@ std::string outer_steps(const Prediction& p) {
   const std::string each =
       outer.fragments > 1 ? fmt::format("{} fragments, each", outer.fragments) : "once";
   std::string text =
-      fmt::format("  outer   {} every {}, {} a rank to other replicas together", each,
+      fmt::format("  outer   {} every {}: a rank sends {} to other replicas in all", each,
                   plural(outer.every, "step"), format_bytes(static_cast<double>(outer.bytes)));
   if (p.timed()) {
     const double seconds = outer.seconds / static_cast<double>(outer.every);
     text +=
-        fmt::format(": {} predicted, {} a step, {:.2g} % of the time", duration_text(outer.seconds),
+        fmt::format("; {} predicted, {} a step, {:.2g} % of the time", duration_text(outer.seconds),
                     duration_text(seconds), 100 * seconds / (seconds + p.step_seconds));
   }
   return text + "\n";

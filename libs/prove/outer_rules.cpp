@@ -57,7 +57,7 @@ class OuterProof {
   }
 
  private:
-  // With one replica there is nothing to sum.
+  // A plan of one replica has no sum of outer gradients.
   Progress begun() const {
     return program_.replicas() == 1 ? Progress::own_gradient : Progress::under_way;
   }
@@ -133,7 +133,7 @@ class OuterProof {
   const Program& program_;
   const OuterEvent event_;
   Where where_;
-  std::vector<Progress> at_;  // by bucket
+  std::vector<Progress> at_;  // the progress of each bucket
 };
 
 }  // namespace

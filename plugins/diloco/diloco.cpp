@@ -30,9 +30,7 @@ class DiLoCo : public mw::Strategy {
         .any("outer",
              "the optimizer that moves the anchor by the mean of outer gradients (anchor minus "
              "parameters); or \"mean\": replicas become their mean, as in Local SGD. As in the "
-             "paper "
-             "if left out: "
-             "mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }")
+             "paper if left out: mw.sgd { lr = 0.7, momentum = 0.9, nesterov = true }")
         .optional()
         .choice("dtype", {"fp32", "bf16", "fp16"},
                 "in which outer gradients are sent and summed; float64 where all is")

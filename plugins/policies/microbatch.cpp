@@ -34,6 +34,17 @@ class Fit final : public Microbatching {
   std::int64_t memory_, batch_;
 };
 
+// A number that grows from `from` to `to` by equal increments; 0: it does not grow.
+struct Growth {
+  std::int64_t from = 0, by = 0, to = 0;
+  // The number when `gone` of `length` are over.
+  std::int64_t at(std::int64_t gone, std::int64_t length) const {
+    if (from == 0) return 0;
+    const std::int64_t times = (to - from + by - 1) / by;
+    return std::min(to, from + by * (gone * times / length));
+  }
+};
+
 class Ramp final : public Microbatching {
  public:
   static Options options() {
@@ -69,9 +80,8 @@ class Ramp final : public Microbatching {
         .unit("sequences");
   }
   Ramp(const Values& values, const MicrobatchContext& context)
-      : batch_(context.batch),
-        from_(values.integer("from")),
-        by_(values.has("by") ? values.integer("by") : from_),
+      : batch_{values.integer("from"), values.integer(values.has("by") ? "by" : "from"),
+               context.batch},
         size_(values.has("size") ? values.integer("size") : 0),
         by_steps_(values.has("steps")) {
     if (by_steps_ == values.has("sequences")) {
@@ -79,39 +89,35 @@ class Ramp final : public Microbatching {
                   "says how long it takes by one of steps and sequences",
                   "for example steps = 100");
     }
-    if (from_ > batch_) {
-      throw Error(Stage::options, "option.range", "from",
-                  fmt::format("{} sequences are more than the batch of {}", from_, batch_),
-                  fmt::format("nearest: from = {}", batch_));
-    }
+    check(batch_, "from", "sequences are more than the batch");
     length_ = values.integer(by_steps_ ? "steps" : "sequences");
-    increments_ = (batch_ - from_ + by_ - 1) / by_;
     if (!values.has("sequence")) return;
-    tokens_ = values.integer("sequence");
-    if (tokens_ > context.sequence)
-      throw Error(
-          Stage::options, "option.range", "sequence",
-          fmt::format("{} tokens are more than the sequence of {}", tokens_, context.sequence),
-          fmt::format("nearest: sequence = {}", context.sequence));
-    tokens_by_ = values.has("sequence_by") ? values.integer("sequence_by") : tokens_;
-    most_tokens_ = context.sequence;
+    sequence_ = {values.integer("sequence"),
+                 values.integer(values.has("sequence_by") ? "sequence_by" : "sequence"),
+                 context.sequence};
+    check(sequence_, "sequence", "tokens are more than the sequence");
   }
   StepShape shape(std::int64_t step, std::int64_t sample) const override {
     const std::int64_t gone = std::min(by_steps_ ? step : sample, length_);
     StepShape shape;
-    shape.batch = std::min(batch_, from_ + by_ * (gone * increments_ / length_));
+    shape.batch = batch_.at(gone, length_);
     shape.microbatch = size_;
     shape.at_most = true;
-    if (tokens_ > 0) {
-      const std::int64_t times = (most_tokens_ - tokens_ + tokens_by_ - 1) / tokens_by_;
-      shape.sequence = std::min(most_tokens_, tokens_ + tokens_by_ * (gone * times / length_));
-    }
+    shape.sequence = sequence_.at(gone, length_);
     return shape;
   }
 
  private:
-  std::int64_t batch_, from_, by_, size_, length_ = 0, increments_ = 0;
-  std::int64_t tokens_ = 0, tokens_by_ = 0, most_tokens_ = 0;  // of a sequence; 0: it does not grow
+  // Refuses a growth that begins with more than it ends with.
+  static void check(const Growth& growth, const char* key, const char* more) {
+    if (growth.from <= growth.to) return;
+    throw Error(Stage::options, "option.range", key,
+                fmt::format("{} {} of {}", growth.from, more, growth.to),
+                fmt::format("nearest: {} = {}", key, growth.to));
+  }
+
+  Growth batch_, sequence_;
+  std::int64_t size_, length_ = 0;
   bool by_steps_;
 };
 

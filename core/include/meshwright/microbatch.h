@@ -16,9 +16,8 @@ namespace mw {
 struct StepShape {
   std::int64_t batch = 0, microbatch = 0;
   std::vector<std::int64_t> sizes;
-  bool at_most = false;  // whether a rank may have fewer sequences than `microbatch`
-  std::int64_t sequence =
-      0;  // tokens of a sequence; 0: as the experiment has it, which is the most
+  bool at_most = false;       // whether a rank may have fewer sequences than `microbatch`
+  std::int64_t sequence = 0;  // tokens of a sequence; 0: the most, which the experiment has
   friend auto operator<=>(const StepShape&, const StepShape&) = default;
 };
 

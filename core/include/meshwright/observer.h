@@ -110,8 +110,9 @@ class RankRun {
   // Writes values of a parameter, from local element `first` on, to all of the rank's tensors that
   // hold these elements (parameter, shard, master).
   virtual void fill(int parameter, std::int64_t first, const at::Tensor& numbers) = 0;
-  // The factor of this step's gradients (the loss scale, times the replicas that differ), the state
-  // of the scale, and a bucket's reduction hook; hook_of() is null if the bucket has none.
+  // loss_scale(): the factor of this step's gradients, the loss scale times the number of replicas
+  // that differ. scaler(): the state of the loss scale. hook_of(): a bucket's reduction hook; null
+  // if the bucket has none.
   virtual double loss_scale() const = 0;
   virtual LossScaler& scaler() = 0;
   virtual BucketReduction* hook_of(int bucket) = 0;

@@ -15,10 +15,10 @@
 
 namespace mw {
 
-// Ranks that differ on `atoms` have different replicas of all parameters that are trained, and of
-// what the optimizer keeps of them. Each replica also keeps the anchor, which all have alike: the
-// parameters after the last outer step. An outer step moves the anchor by an outer gradient, the
-// anchor minus the mean of the replicas' parameters; all replicas then go on from the anchor.
+// Ranks whose coordinates on `atoms` differ train different replicas: each has its own trained
+// parameters and optimizer state. The anchor, the parameters after the last outer step, is the same
+// on all replicas. An outer step moves the anchor by the outer gradient, which is the anchor minus
+// the mean of the replicas' parameters, and all replicas go on from the anchor.
 struct OuterSteps {
   std::vector<int> atoms;
   std::int64_t every = 1;  // steps from one outer step of a fragment to its next one
@@ -51,10 +51,10 @@ struct OuterEvent {
 
 // The events after a step, which counts from 0, in their order.
 std::vector<OuterEvent> outer_events(const OuterSteps& outer, std::int64_t step);
-// The rule by which outer steps update a bucket's anchor.
+// The rule by which an outer step updates a bucket's anchor.
 const UpdateRule& rule_of_outer_step(const struct Program& program, int bucket);
-// What a bucket keeps from step to step for its outer steps, by name, and the slots: none where
-// ranks have no replicas of it.
+// The names and slots of the tensors that outer steps keep of a bucket from step to step; empty
+// where no replicas of the bucket differ.
 std::vector<std::pair<std::string, int>> states_of_outer_steps(const struct Program& program,
                                                                const struct Bucket& bucket);
 

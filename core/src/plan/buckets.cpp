@@ -163,7 +163,9 @@ class Flattener {
     flat.anchor = keep("anchor");
     for (const std::string& state : rule_of_outer_step(program_, bucket_).states)
       flat.outer_states.push_back(keep("outer " + state));
-    const Dtype dtype = program_.optimizer_dtype;  // float64 where a plan is compared with one rank
+    // A plan in float64, as verify makes them, sums in float64 too (widen() does so for a plan that
+    // was made in fp32).
+    const Dtype dtype = program_.optimizer_dtype;
     flat.outer_gradient =
         add("outer gradient", dtype == Dtype::fp64 ? dtype : outer.dtype.value_or(dtype), shard,
             Category::optimizer, outer.delay == 0);

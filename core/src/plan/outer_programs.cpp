@@ -11,7 +11,6 @@
 #include "meshwright/error.h"
 #include "meshwright/outer_steps.h"
 #include "plan/build.h"
-#include "program/lifetimes.h"
 
 namespace mw {
 namespace {
@@ -180,6 +179,7 @@ Pass outer_steps(const std::string& axis, OuterSteps steps) {
 
 std::shared_ptr<const Plan> outer_plan(const Plan& plan, const OuterEvent& event) {
   auto made = std::make_shared<Plan>(plan);
+  made->request.priced_data = nullptr;  // no attention runs, whose time documents would decide
   for (Program& program : made->programs) OuterProgram(program, event).run();
   return made;
 }

@@ -161,8 +161,8 @@ int slot_of(EvaluatedBy by, const FlatSlots& flat) {
   return by == EvaluatedBy::average ? flat.average : by == EvaluatedBy::anchor ? flat.anchor : -1;
 }
 
-// Brings what is evaluated of a bucket to where its parameters are stored, or the parameters back:
-// from their master copies, or by an exchange of the two. `slot`: of what is evaluated.
+// Copies the slot, a bucket's averages or anchor, to where its parameters are stored, or brings the
+// parameters back: from their master copies, or by an exchange with the slot.
 Instruction brought(const Program& program, int bucket, int slot, bool back) {
   const FlatSlots& flat = program.buckets[bucket].flat;
   const bool swaps = flat.master < 0;
@@ -179,8 +179,8 @@ Instruction brought(const Program& program, int bucket, int slot, bool back) {
   return i;
 }
 
-// Has the program compute with something else than the parameters, and brings these back at its
-// end. False: there is no such thing.
+// Has the program compute with the averages or anchors of its buckets, and brings the parameters
+// back at its end. False: its buckets have none.
 bool read_instead(Program& program, EvaluatedBy by) {
   Segment begin{.name = "evaluated numbers", .kind = SegmentKind::begin},
       end{.name = "parameters", .kind = SegmentKind::finish};

@@ -581,8 +581,8 @@ void FootprintMaker::sums() {
 // What the op of an update of elements takes for a piece: what it allocates, and if it reads sums,
 // the cast gradient and numbers of rows and columns that are brought to the elements.
 std::int64_t FootprintMaker::room_of_update(const UpdateSteps& steps) const {
-  const bool sums =
-      i_.update != Update::outer_step && bucket().rule && !bucket().rule->sums.empty();
+  const UpdateRule* const rule = rule_of_update(program_, i_);
+  const bool sums = rule != nullptr && !rule->sums.empty();
   int tensors = steps.temporaries + (sums && steps.casts ? 1 : 0);
   if (sums && bucket().rule->of_matrices()) {
     tensors += static_cast<int>(bucket().rule->of_matrix.size());
@@ -644,7 +644,8 @@ void FootprintMaker::apply() {
                                                  : flat.states.size();
   const int gradient = bytes_of(program_.slots[i_.inputs[0]].dtype);
   if (i_.parameter >= 0 && steps.elements > 0) pass(matrix_update(rank_, i_).apart);
-  const bool casts_apart = (outer || (bucket().rule && bucket().rule->sums.empty())) && steps.casts;
+  const UpdateRule* const rule = rule_of_update(program_, i_);
+  const bool casts_apart = rule != nullptr && rule->sums.empty() && steps.casts;
   if (!steps.host)
     pass(casts_apart ? bytes_of(program_.optimizer_dtype) * steps.at_a_time : 0,
          room_of_update(steps));

@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "meshwright/optimizer.h"
+#include "meshwright/outer_steps.h"
 #include "program/slots.h"
 
 namespace mw {
@@ -181,6 +183,11 @@ class RingWriter {
 };
 
 }  // namespace
+
+const UpdateRule* rule_of_update(const Program& program, const Instruction& update) {
+  return of_outer_step(update.update) ? &rule_of_outer_step(program, update.bucket)
+                                      : program.buckets[update.bucket].rule.get();
+}
 
 bool outlasts_step(const Program& program, const Instruction& instruction) {
   if (instruction.serves == Serves::outer_gradients) return program.outer->delay > 0;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "meshwright/outer_steps.h"
+#include "meshwright/engine/program_facts.h"
 
 namespace mw {
 namespace {
@@ -104,18 +104,14 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool a
   }
   // A bucket without a rule, which experts' loads move, has few elements; directions have the
   // optimizer's dtype already.
-  const bool outer = of_outer_step(update.update);
+  const UpdateRule* const rule = rule_of_update(program, update);
   const Dtype updated = update.update == Update::sums ? program.optimizer_dtype : to.dtype;
-  steps.casts = (outer || bucket.rule) && update.parameter < 0 && from.dtype != updated;
+  steps.casts = rule != nullptr && update.parameter < 0 && from.dtype != updated;
   std::int64_t piece = accelerator && !steps.host ? cast_at_a_time_on_accelerators : cast_at_a_time;
-  if (update.update == Update::outer_step) {
-    steps.temporaries = rule_of_outer_step(program, update.bucket).apply->temporaries();
-  } else if (!outer && bucket.rule && update.parameter < 0) {
-    steps.temporaries = bucket.rule->apply->temporaries();
-  }
+  if (rule != nullptr && update.parameter < 0 && update.update != Update::outer_gradient)
+    steps.temporaries = rule->apply->temporaries();
   if (steps.temporaries > 0 && (!accelerator || steps.host)) piece = in_cache_at_a_time;
-  const bool pieces = (steps.casts || steps.temporaries > 0) &&
-                      (outer || !(bucket.rule && bucket.rule->of_matrices()));
+  const bool pieces = (steps.casts || steps.temporaries > 0) && !(rule && rule->of_matrices());
   steps.at_a_time = pieces ? std::min(steps.elements, piece) : steps.elements;
   steps.fetches_parameters = steps.host && to.memory != Memory::host;
   return steps;

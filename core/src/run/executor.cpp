@@ -140,11 +140,10 @@ void Executor::outer_step(std::int64_t count) {
   clock_.end();
 }
 
-Executor::UpdateNumbers Executor::numbers_of_outer_step(const Lowered& l) const {
+Executor::UpdateNumbers Executor::numbers_of_outer_step() const {
   const OuterSteps& outer = *program_.outer;
-  const double lr = outer.optimizer ? outer.optimizer->lr() : 0;
-  return {lr * rule_of_outer_step(program_, l.said->bucket).lr_scale, outer_count_,
-          1.0 / program_.replicas(), false};
+  return {outer.optimizer ? outer.optimizer->lr() : 0, outer_count_, 1.0 / program_.replicas(),
+          false};
 }
 
 at::TensorOptions Executor::options(int slot) const {

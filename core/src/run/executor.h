@@ -241,7 +241,7 @@ class Executor : public RankRun {
   void apply_matrix(const Lowered& l, const Microbatch& m);
   bool goes_on(const Lowered& l);
   void leave_updates();
-  UpdateNumbers numbers_of_outer_step(const Lowered& l) const;
+  UpdateNumbers numbers_of_outer_step() const;
   // Carries out the outer steps that are due after a step.
   void take_outer_steps(std::int64_t step);
   std::vector<std::int64_t> by_replica(const std::vector<std::int64_t>& samples) const;
@@ -255,7 +255,7 @@ class Executor : public RankRun {
   // The numbers of the step whose gradients the update takes: this step's, or the step's before.
   UpdateNumbers numbers_of(const Lowered& l) const {
     if (l.completes_update) return kept_->left.numbers;
-    if (l.said->update == Update::outer_step) return numbers_of_outer_step(l);
+    if (l.said->update == Update::outer_step) return numbers_of_outer_step();
     return {outcome_.lr, updates(), scale_, outcome_.update_left_out};
   }
   at::TensorOptions options(int slot) const;

@@ -12,6 +12,7 @@
 
 #include "comm/cores.h"
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 #include "meshwright/optimizer.h"
@@ -60,7 +61,8 @@ double squares_on_cpu(const at::Tensor& all, at::ScalarType wide) {
 // add the squares of their copies times 0. That product is 0 for a finite copy. For a copy with NaN
 // or Inf it is NaN, and so is then the norm: all ranks see the fault before they update.
 void Executor::totals(const Lowered& l) {
-  // Where replicas differ, each clips by its own norm: their squares follow.
+  // Loss, squared norm and wish to stop. Where replicas differ, each clips by its own norm, and the
+  // squared norm of each replica follows.
   const int replicas = program_.outer ? program_.replicas() : 0, own = program_.replica_of(at_);
   at::Tensor sums =
       at::zeros({3 + replicas}, at::TensorOptions().dtype(at::kDouble).device(device_));
@@ -92,11 +94,11 @@ void Executor::totals(const Lowered& l) {
   outcome_.stop = sums[2].item<double>() > 0;
   if (forward_only_) return;
   outcome_.loss_scale = kept_->scaler.scale();
-  const double scale = kept_->scaler.scale();
   outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>() / std::max(replicas, 1)),
                                          outcome_.labels > 0);
-  const double clipped =
-      replicas > 0 ? std::sqrt(sums[3 + own].item<double>()) / scale : outcome_.grad_norm;
+  const double clipped = replicas > 0
+                             ? std::sqrt(sums[3 + own].item<double>()) / outcome_.loss_scale
+                             : outcome_.grad_norm;
   outcome_.update_left_out = kept_->scaler.overflowed() || outcome_.labels == 0;
   // A smaller loss scale does not make the loss finite: the forward pass does not depend on it.
   if (kept_->leaves_out && outcome_.labels > 0 &&
@@ -161,9 +163,8 @@ void let_go(UpdateCall& call) {
 void Executor::update(Lowered& l, Microbatch& m) {
   UpdateCall& call = l.update->call;
   const UpdateNumbers numbers = numbers_of(l);
-  const auto& rule = program_.buckets[l.said->bucket].rule;
-  const bool outer = of_outer_step(l.said->update);
-  call.lr = numbers.lr * (rule && !outer ? rule->lr_scale : 1);
+  const UpdateRule* const rule = rule_of_update(program_, *l.said);
+  call.lr = numbers.lr * (rule ? rule->lr_scale : 1);
   call.step = numbers.step;
   switch (l.said->update) {
     case Update::none:
@@ -236,20 +237,20 @@ void Executor::apply(const Lowered& l, const UpdateNumbers& numbers) {
     for (const int slot : outputs) copies_.there(storage_[slot]);
   }
   UpdateCall& call = l.update->call;
+  const bool outer = l.said->update == Update::outer_step;
+  const double keeps = outer ? program_.outer->keeps : 0;
   for (const auto& [op, range] : run.parts) {
     const auto part = [&, at = range](int slot) {
       return storage_[slot].narrow(0, at.offset, at.size);
     };
     call.parameter = part(l.output.slot);
     call.gradient = part(l.input.slot);
-    const bool outer = l.said->update == Update::outer_step;
     call.grad_scale = !outer && program_.buckets[l.said->bucket].counts ? 1 : numbers.scale;
     if (run.casts) call.gradient = widened(call.gradient, call.parameter, call.grad_scale);
     call.state.tensors.clear();
     for (const int state : run.states) call.state.tensors.push_back(part(state));
     if (!numbers.left_out) update_elements(*op, call);
     if (outputs.size() < 2) continue;
-    const double keeps = outer ? program_.outer->keeps : 0;
     keeps > 0 ? part(outputs[1]).lerp_(call.parameter, 1 - keeps)
               : part(outputs[1]).copy_(call.parameter);
   }

@@ -9,7 +9,7 @@
 
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
-#include "meshwright/outer_steps.h"
+#include "meshwright/optimizer.h"
 #include "program/slots.h"
 
 namespace mw {
@@ -226,27 +226,20 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
   const Bucket& bucket = program_.buckets[i.bucket];
   run->states =
       i.saved.empty() ? bucket.flat.states : std::vector<int>(i.saved.begin(), i.saved.end());
-  if (of_outer_step(i.update)) {
-    const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
-    run->casts = steps.casts;
-    run->states = bucket.flat.outer_states;
-    const ElementOp* op = rule_of_outer_step(program_, i.bucket).apply;
-    for (std::int64_t at = 0; at < steps.elements; at += steps.at_a_time)
-      run->parts.push_back({op, {at, std::min(steps.at_a_time, steps.elements - at)}});
-    return run;
-  }
-  const bool reads_sums = bucket.rule && !bucket.rule->sums.empty();
-  if (i.update == Update::apply || i.update == Update::sums) {
+  const bool outer = of_outer_step(i.update);
+  if (outer) run->states = bucket.flat.outer_states;
+  const UpdateRule* const rule = rule_of_update(program_, i);
+  const bool reads_sums = rule != nullptr && !rule->sums.empty();
+  if (i.update == Update::apply || i.update == Update::sums || outer) {
     const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
     run->host = steps.host;
     run->casts = steps.casts;
     run->at_a_time = steps.at_a_time;
     if (reads_sums) add_summed(i, sizes, *run);
-    const bool by_piece = bucket.rule && !reads_sums && i.parameter < 0;
+    const bool by_piece = rule != nullptr && !reads_sums && i.parameter < 0;
     for (std::int64_t at = 0; by_piece && at < steps.elements; at += steps.at_a_time)
-      run->parts.push_back(
-          {bucket.rule->apply, {at, std::min(steps.at_a_time, steps.elements - at)}});
-    for (int p : bucket.counts ? bucket.parameters : std::vector<int>()) {
+      run->parts.push_back({rule->apply, {at, std::min(steps.at_a_time, steps.elements - at)}});
+    for (int p : bucket.counts && !outer ? bucket.parameters : std::vector<int>()) {
       const auto& op = graph_.value(program_.parameters[p].value).moved_by;
       if (op) run->parts.push_back({op.get(), sizes.place(p)});
     }

@@ -82,22 +82,7 @@ class Reader {
       request_.priced_data = experiment_.data;
     make(sequence);
     check_outer_steps();
-    if (experiment_.held_out_data && experiment_.plan) {
-      const std::string by = chosen_.contains("evaluate")
-                                 ? chosen_["evaluate"].value("by", "parameters")
-                                 : "parameters";
-      experiment_.held_out_plan =
-          forward_only(*experiment_.plan, by == "average"  ? EvaluatedBy::average
-                                          : by == "anchor" ? EvaluatedBy::anchor
-                                                           : EvaluatedBy::parameters);
-      if (experiment_.held_out_plan == nullptr)
-        problems_.add(Stage::options, "option.conflict", "evaluate.by",
-                      by == "average"
-                          ? "evaluate.by is \"average\", and the optimizer keeps no average"
-                          : "evaluate.by is \"anchor\", and the plan has no replicas that differ",
-                      by == "average" ? "optimizer = mw.ema { mw.adamw { … }, decay = 0.999 }"
-                                      : "plan = { diloco { 4, every = 50 }, … }");
-    }
+    if (experiment_.held_out_data && experiment_.plan) make_evaluation();
     for (std::string& note : data.notes(experiment_, experiment_.evaluation))
       experiment_.notes.push_back(std::move(note));
     read_weights(values_, experiment_, experiment_.notes, problems_);
@@ -449,6 +434,25 @@ class Reader {
         check_plan(*plan, found);
     }
     found.throw_if_any();
+  }
+
+  void make_evaluation() {
+    const bool chooses = chosen_.contains("evaluate") && chosen_["evaluate"].contains("by");
+    const bool average = chooses && chosen_["evaluate"]["by"] == "average";
+    const EvaluatedBy by = !chooses  ? EvaluatedBy::parameters
+                           : average ? EvaluatedBy::average
+                                     : EvaluatedBy::anchor;
+    experiment_.held_out_plan = forward_only(*experiment_.plan, by);
+    if (experiment_.held_out_plan != nullptr) return;
+    if (average) {
+      problems_.add(Stage::options, "option.conflict", "evaluate.by",
+                    "evaluate.by is \"average\", and the optimizer keeps no average",
+                    "optimizer = mw.ema { mw.adamw { … }, decay = 0.999 }");
+    } else {
+      problems_.add(Stage::options, "option.conflict", "evaluate.by",
+                    "evaluate.by is \"anchor\", and the plan has no replicas that differ",
+                    "plan = { diloco { 4, every = 50 }, … }");
+    }
   }
 
   // Refuses steps of which the last ones train replicas that no outer step brings together.

@@ -174,8 +174,8 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
 // be compared too.
 std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches);
 
-// The same plan with one rank for each of its replicas that differ (OuterSteps), which compute the
-// samples that the replicas of `plan` do, all of a step at once.
+// A plan with one rank for each replica of `plan` (OuterSteps). A rank computes all samples that
+// its replica has in a step at once.
 std::shared_ptr<const Plan> one_rank_replicas(const Plan& plan);
 
 // The plan in float64, with the same schedule, for `verify`. Throws Error (plan) if there is none.
@@ -256,8 +256,8 @@ void check_plan(const Plan& plan, Problems& problems);
 // What an evaluation computes with in the place of parameters.
 enum class EvaluatedBy : std::uint8_t {
   parameters,
-  average,  // that the optimizer keeps (UpdateRule::average)
-  anchor,   // of replicas that differ (OuterSteps), each of which else has parameters of its own
+  average,  // the optimizer keeps an average of the parameters (UpdateRule::average)
+  anchor,   // replicas that differ have one anchor, and each its own parameters (OuterSteps)
 };
 
 // The plan of an evaluation: programs that compute the forward of every microbatch and the loss,

@@ -26,8 +26,12 @@ std::vector<Instruction> ring_kinds(const Program& program, const Instruction& r
 // The number of instructions that ring_steps() returns.
 std::size_t ring_length(const Program& program, const Instruction& ring);
 
-// Whether the instruction begins or awaits a gather of updated parameters that may be under way
-// from one step to the next (Bucket::gather_overlaps_forward).
+// The rule by which an instruction updates its bucket: the optimizer's, or the outer optimizer's;
+// null: none, as for counters that a step moves.
+const UpdateRule* rule_of_update(const Program& program, const Instruction& update);
+// Whether the instruction begins or awaits a transfer that may be under way from one step to the
+// next: a gather of updated parameters (Bucket::gather_overlaps_forward), or a sum of outer
+// gradients (OuterSteps::delay).
 bool outlasts_step(const Program& program, const Instruction& instruction);
 // Whether the instruction belongs to an update that the last step left to this step's forward
 // (Bucket::update_overlaps_forward): the update itself, a copy of updated tensors, or the start of
