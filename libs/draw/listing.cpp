@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,13 +24,16 @@ namespace {
 std::string name_of(const Program& program, const Instruction& i) {
   if (i.op >= 0) return name_of(i.piece);
   if (i.update == Update::none) return name_of(i.code);
-  if (i.update == Update::swap || i.update == Update::outer_gradient) return name_of(i.update);
+  const std::initializer_list<Update> no_ops = {Update::swap, Update::outer_gradient, Update::gram};
+  if (std::ranges::count(no_ops, i.update) > 0) return name_of(i.update);
   const UpdateRule* const rule = rule_of_update(program, i);
   if (!rule) return "even out";
   return i.update == Update::direction ? rule->direction->name()
          : i.update == Update::whole   ? rule->whole->name()
-         : i.update == Update::sums    ? rule->summing->name() + " sums"
-                                       : rule->apply->name();
+         : i.update == Update::gram_step
+             ? fmt::format("{} step {}", rule->whole->name(), i.round + 1)
+         : i.update == Update::sums ? rule->summing->name() + " sums"
+                                    : rule->apply->name();
 }
 
 std::string describe(const RankView& rank, const Instruction& i) {

@@ -90,9 +90,15 @@ std::string StageProof::text_of(const Content& content) const {
       text = fmt::format("round {} of the sums of {}", content.output + 1,
                          program_.buckets[content.id].name);
       break;
+    case ContentKind::gram:
+      text = "the Gram matrices of " + graph_.value(content.id).name;
+      break;
   }
   if (content.microbatch >= 0) text += fmt::format(" of microbatch {}", content.microbatch);
-  if (content.steps > 0) text += fmt::format(", {} ring steps of it", content.steps);
+  const bool ring = content.what != ContentKind::direction && content.what != ContentKind::gram;
+  if (content.steps > 0)
+    text += ring ? fmt::format(", {} ring steps of it", content.steps)
+                 : fmt::format(" after {} steps", content.steps);
   if (content.slices > 1)
     text += fmt::format(", slice {} of {}", content.slice + 1, content.slices);
   if (!content.parts.empty()) text += ", of some slices";

@@ -181,6 +181,10 @@ class StageProof {
   void update(const Instruction& i);
   void direction(const Instruction& i, const Bucket& bucket);
   void whole(const Instruction& i);
+  void need_direction(int slot, const Operand& found, int value, int steps) const;
+  std::vector<int> cut_of(int slot, const Layout& place, int parameter) const;
+  void gram(const Instruction& i);
+  void gram_step(const Instruction& i, const Bucket& bucket);
   void apply_update(const Instruction& i, const Bucket& bucket);
   void need_sums(const Instruction& i, std::size_t first, int rounds);
   void need_gradients(const Instruction& i, const Bucket& bucket, int to, bool left);

@@ -44,6 +44,7 @@ enum class ContentKind : std::uint8_t {
   direction,  // what UpdateRule::direction makes of a parameter's gradient
   update,     // what UpdateRule::whole makes of a matrix parameter's direction
   sums,       // a round of a bucket's UpdateRule::sums; `output` is the round
+  gram,       // the Gram matrices of what `steps` steps have made of a parameter's direction
 };
 
 struct Content {
@@ -54,7 +55,8 @@ struct Content {
   TermSet terms = 0;    // for a gradient: the terms that are in it
   Layout place;
   // `shift`: in a ring, it is the shard of the `shift`-th rank before this one. `steps`: the number
-  // of ring steps or slices that have contributed to it so far, 0 for all.
+  // of ring steps or slices that have contributed to it so far, 0 for all; of a direction, of the
+  // steps by Gram matrices that have been made.
   int shift = 0, steps = 0;
   // Slice `slice` of `slices` of an op that computes a dim in slices (Program::slicing). The dim is
   // none for a saved tensor of one slice that lacks the dim.

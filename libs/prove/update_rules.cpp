@@ -178,6 +178,10 @@ void StageProof::update(const Instruction& i) {
       return direction(i, bucket);
     case Update::whole:
       return whole(i);
+    case Update::gram:
+      return gram(i);
+    case Update::gram_step:
+      return gram_step(i, bucket);
     case Update::sums:
       return sums(i, bucket);
     case Update::apply:
@@ -339,15 +343,93 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
   write(open(to), view(to), std::move(regions));
 }
 
+void StageProof::need_direction(int slot, const Operand& found, int value, int steps) const {
+  const Content& content = *found.content;
+  if (content.what != ContentKind::direction || content.id != value || content.steps != steps)
+    refuse("prove.value", fmt::format("{} is {}", name(slot), text_of(content)), slot, found.by);
+}
+
+// The atoms over which the rows, or the columns, of a parameter's matrices are cut where `place`
+// is its layout. Refuses matrices that are whole, or cut on both sides.
+std::vector<int> StageProof::cut_of(int slot, const Layout& place, int parameter) const {
+  const ProgramParameter& own = program_.parameters[parameter];
+  const Dims& dims = graph_.value(own.value).dims;
+  std::vector<int> rows, columns;
+  for (std::size_t a = 0; a < place.size(); ++a) {
+    if (place[a].is_replicate()) continue;
+    const auto at = std::find(dims.begin(), dims.end(), place[a].dim) - dims.begin();
+    if (place[a].is_partial()) refuse("prove.update", name(slot) + " is a sum of parts", slot);
+    if (at >= own.stacked)
+      (at < own.stacked + own.rows ? rows : columns).push_back(static_cast<int>(a));
+  }
+  if (rows.empty() == columns.empty())
+    refuse("prove.update",
+           fmt::format("{} has no matrices of which either the rows or the columns are cut",
+                       name(slot)),
+           slot);
+  return rows.empty() ? columns : rows;
+}
+
+// Update::gram: of parts of matrices, a sum over the ranks that have them.
+void StageProof::gram(const Instruction& i) {
+  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+  if (i.parameter < 0) refuse("prove.operands", "it is of no parameter");
+  const Operand found = read(from);
+  const int value = program_.parameters[i.parameter].value;
+  need_direction(from, found, value, found.content->steps);
+  Content made = *found.content;
+  made.what = ContentKind::gram;
+  for (const int atom : cut_of(from, made.place, i.parameter))
+    made.place[static_cast<std::size_t>(atom)] = Placement::partial();
+  const Dims& dims = graph_.value(value).dims;
+  const Dims stacked(dims.begin(), dims.begin() + program_.parameters[i.parameter].stacked);
+  make(to, std::move(made), stacked, program_.optimizer_dtype);
+}
+
+// Update::gram_step: reads the sum of the same step's Gram matrices. The last step's result is the
+// update.
+void StageProof::gram_step(const Instruction& i, const Bucket& bucket) {
+  if (i.parameter < 0 || i.inputs.size() != 2 || !bucket.rule || bucket.rule->whole == nullptr ||
+      i.round < 0 || i.round >= bucket.rule->whole->gram_steps())
+    refuse("prove.operands", "it is no step of a parameter's update");
+  const int from = i.inputs[0], sum = i.inputs[1], to = one(i.outputs, "output");
+  const int value = program_.parameters[i.parameter].value;
+  const Operand found = read(from), terms = read(sum);
+  need_direction(from, found, value, i.round);
+  if (terms.content->what != ContentKind::gram || terms.content->id != value ||
+      terms.content->steps != i.round)
+    refuse("prove.value", fmt::format("{} is {}", name(sum), text_of(*terms.content)), sum,
+           terms.by);
+  Layout needed = found.content->place;
+  for (const int atom : cut_of(from, needed, i.parameter))
+    needed[static_cast<std::size_t>(atom)] = {};
+  if (terms.content->place != needed)
+    misplaced(sum, terms, needed, "what a step reads of Gram matrices");
+  if (found.tensor < 0 || terms.tensor < 0)
+    refuse("prove.slot", name(from) + " lasts, and is overwritten", from);
+  Content made = *found.content;
+  ++made.steps;
+  if (made.steps == bucket.rule->whole->gram_steps()) {
+    made.what = ContentKind::update;
+    made.steps = 0;
+  }
+  const Dims dims = *found.dims;
+  const Dtype dtype = found.dtype;
+  for (const int used : {from, sum}) {  // MatrixOp::gram_step overwrites them
+    Tensor& operand = overwrite(used);
+    operand.content.what = ContentKind::nothing;
+    operand.by = where_;
+  }
+  make(to, std::move(made), dims, dtype);
+}
+
 // Update::whole: a matrix op makes a parameter's update of its direction, whose matrices are whole.
 void StageProof::whole(const Instruction& i) {
   const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
   if (i.parameter < 0) refuse("prove.operands", "it is of no parameter");
   const ProgramParameter& parameter = program_.parameters[i.parameter];
   const Operand found = read(from);
-  if (found.content->what != ContentKind::direction || found.content->id != parameter.value)
-    refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,
-           found.by);
+  need_direction(from, found, parameter.value, 0);
   const Dims& dims = graph_.value(parameter.value).dims;
   Layout needed = found.content->place;
   for (Placement& place : needed) {

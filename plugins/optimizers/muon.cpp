@@ -42,12 +42,13 @@ class Momentum final : public ElementOp {
   bool nesterov_;
 };
 
+constexpr double a = 3.4445, b = -4.7750, c = 2.0315, least_norm = 1e-7;
+
 // Moves the singular values of each matrix of `stack` (matrices, rows, columns) towards 1, by
 // `steps` steps of X <- a X + (b X X^T + c (X X^T)^2) X from X / |X| (Frobenius; at least 1e-7),
 // with a, b, c = 3.4445, -4.775, 2.0315 (Jordan 2024). Computes in the precision of `stack`, which
 // is overwritten and may be what is returned.
 at::Tensor orthogonalised(const at::Tensor& stack, int steps) {
-  constexpr double a = 3.4445, b = -4.7750, c = 2.0315, least_norm = 1e-7;
   stack.div_(at::linalg_vector_norm(stack, 2, {{1, 2}}, /*keepdim=*/true).clamp_min_(least_norm));
   if (steps == 0 || stack.numel() == 0) return stack;
   // Takes the smaller of the two Gram matrices, as (X X^T) X = X (X^T X).
@@ -85,6 +86,32 @@ class Orthogonalise final : public MatrixOp {
     cost.in_place = steps_ % 2 == 0;
     cost.workspace = element * matrices * 2 * least * least;
     if (cost.in_place) cost.workspace += element * matrices * rows * columns;
+    return cost;
+  }
+
+  int gram_steps() const override { return steps_; }
+  // The trace of the first Gram matrix is the square of the norm by which orthogonalised() divides.
+  at::Tensor gram_step(int step, const at::Tensor& part, const at::Tensor& gram,
+                       bool rows_are_cut) const override {
+    at::Tensor norm;
+    if (step == 0) {
+      norm = gram.diagonal(0, 1, 2).sum(1).sqrt().clamp_min_(least_norm).view({-1, 1, 1});
+      gram.div_(norm.square());
+    }
+    const at::Tensor sum = at::baddbmm(gram, gram, gram, b, c);
+    const at::Tensor made =
+        at::baddbmm(part, rows_are_cut ? part : sum, rows_are_cut ? sum : part, a, 1);
+    return step == 0 ? made.div_(norm) : made;
+  }
+  Cost gram_step_cost(std::int64_t matrices, std::int64_t n, std::int64_t others,
+                      int element) const override {
+    const auto m = static_cast<double>(n);
+    Cost cost;
+    cost.flops =
+        static_cast<double>(matrices) * 2 * (m * m * static_cast<double>(others) + m * m * m);
+    cost.gemms = 2;
+    cost.in_place = false;
+    cost.workspace = element * matrices * n * n;
     return cost;
   }
 
@@ -149,6 +176,12 @@ std::shared_ptr<const Optimizer> make_others(const Values& values) {
   }
 }
 
+MatrixRanks matrix_ranks(const std::string& name) {
+  return name == "owner"    ? MatrixRanks::owner
+         : name == "shards" ? MatrixRanks::shards
+                            : MatrixRanks::every;
+}
+
 class Muon final : public Optimizer {
  public:
   static Options options() {
@@ -171,9 +204,10 @@ class Muon final : public Optimizer {
                 "columns)), with which AdamW's lr and decay serve")
         .fallback("original")
         .choice(
-            "matrices", {"every", "owner"},
-            "which of the ranks that have a whole direction orthogonalise it: every one, or one "
-            "of them, the matrices shared out by their cost")
+            "matrices", {"every", "owner", "shards"},
+            "which ranks orthogonalise a matrix: every one that updates elements of it, one owner "
+            "(matrices shared out by cost), or those over which tp cuts it, each its own part, by "
+            "sums of Gram matrices")
         .fallback("every")
         .table("adamw", "of embedding, head, norms and biases: { lr = Muon's, betas, eps }")
         .fallback(Json::object())
@@ -185,7 +219,7 @@ class Muon final : public Optimizer {
       : others_(make_others(values)),
         lr_(values.number("lr")),
         clip_(values.has("clip") ? values.number("clip") : 0),
-        by_owner_(values.text("matrices") == "owner"),
+        matrices_(matrix_ranks(values.text("matrices"))),
         momentum_(values.number("momentum"), values.flag("nesterov")),
         orthogonalise_(values.int32("ns_steps")),
         apply_(values.number("weight_decay"), values.text("adjust_lr") == "match_rms_adamw") {}
@@ -201,7 +235,7 @@ class Muon final : public Optimizer {
               .direction = &momentum_,
               .whole = &orthogonalise_,
               .apply = &apply_,
-              .by_owner = by_owner_};
+              .matrices = matrices_};
     UpdateRule others = others_->rule(0);
     others.lr_scale = others_->lr() / lr_;
     return others;
@@ -210,7 +244,7 @@ class Muon final : public Optimizer {
  private:
   std::shared_ptr<const Optimizer> others_;
   double lr_, clip_;
-  const bool by_owner_;
+  const MatrixRanks matrices_;
   const Momentum momentum_;
   const Orthogonalise orthogonalise_;
   const Apply apply_;

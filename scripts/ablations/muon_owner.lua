@@ -1,11 +1,11 @@
--- Should every rank that has one of Muon's matrices orthogonalise it, or should one rank do so for
--- all of them?
+-- Which ranks should orthogonalise Muon's matrices: every one, one owner, or those of tp by parts?
 --
--- Newton-Schulz needs a whole matrix. Ranks of tp gather it, and ranks of dp have it anyway: with
--- "every" all of them do the same work, and with "owner" one does it and the others get their part
--- (Jordan 2024; Liu et al. 2025, arXiv:2502.16982). Matrices of one bucket are shared out, so that
--- large buckets have work for all ranks. Predicted on eight H100 at billions of parameters;
--- compared with one rank in float64 and measured here, on small models.
+-- Newton-Schulz needs a whole matrix. Ranks of tp gather it, and ranks of dp have it anyway:
+-- with "every" all of them do the same work, and with "owner" one does it and the others get
+-- their part (Jordan 2024; Liu et al. 2025, arXiv:2502.16982). With "shards" the ranks of tp
+-- keep their parts, and sum a Gram matrix in each step. Matrices of one bucket are shared out to
+-- owners, so that large buckets have work for all ranks. Predicted on eight H100 at billions of
+-- parameters; compared with one rank in float64 and measured here, on small models.
 local mw = require "meshwright"
 local dp, tp, zero = mw.plugins("dp", "tp", "zero")
 
@@ -32,7 +32,7 @@ print("mix              matrices   step on H100, s   sent by updates, GiB   two 
 local best, apart = {}, 0
 for _, mix in ipairs(mixes) do
   local step = {}
-  for _, by in ipairs { "every", "owner" } do
+  for _, by in ipairs { "every", "owner", "shards" } do
     local plan = shown(mw.plan(experiment(by, mix[2], large)))
     local bytes = 0
     for _, use in ipairs(plan.communication) do if use.phase == "optimizer" then bytes = bytes + use.bytes end end
@@ -42,6 +42,7 @@ for _, mix in ipairs(mixes) do
     step[by] = plan.step_seconds
     print(("%-16s %-10s %15.3f %22.2f %26.0f"):format(mix[1], by, step[by], bytes / 2 ^ 30, 1000 * run.step_seconds))
   end
-  best[#best + 1] = ("with %s the step with an owner takes %.2f of the time"):format(mix[1], step.owner / step.every)
+  best[#best + 1] = ("with %s a step takes %.2f of the time with an owner, %.2f by shards"):format(
+    mix[1], step.owner / step.every, step.shards / step.every)
 end
 print(("Answer: %s; all equal one rank to %.0e."):format(table.concat(best, ", "), math.max(apart, 1e-16)))

@@ -99,9 +99,9 @@ class Ablations(ProgramCase):
 
     def test_owners_of_matrices(self):
         text, said = self.said("ablations/muon_owner")
-        rows = self.rows(text, rf"^(dp|tp|ZeRO).*(every|owner) +{N} +{N} +{N}$")
-        self.assertEqual(len(rows), 6)
-        for every, owner in zip(rows[::2], rows[1::2]):
+        rows = self.rows(text, rf"^(dp|tp|ZeRO).*(every|owner|shards) +{N} +{N} +{N}$")
+        self.assertEqual(len(rows), 9)
+        for every, owner in zip(rows[::3], rows[1::3]):
             self.assertLess(float(owner[2]), float(every[2]))             # the step is predicted to be shorter
             self.assertGreater(float(owner[3]), float(every[3]))
         self.assertLess(float(re.search(r"one rank to (\S+)\.$", said["Answer"])[1]), 1e-10)

@@ -22,6 +22,7 @@ local clipped = mw.groups { { where = matrix, updates.adamw { lr = 1e-3, clip_by
   updates.adamw { lr = 1e-3, clip_by = function(p, g) return updates.clip.value(updates.clip.tensor(g, 0.01), 1e-3) end } }
 local averaged = mw.ema { mw.groups { { where = matrix, mw.muon { lr = 2e-3 } }, mw.adamw { lr = 1e-3 } }, decay = 0.5 }
 local owner = mw.muon { lr = 2e-3, matrices = "owner", clip = 0.5 }
+local shards = mw.muon { lr = 2e-3, matrices = "shards", clip = 0.5 }
 local function experiment(model, plan, more)
   local all = { model = model, sequence = 16, plan = plan, batch = 16, microbatch = 2, optimizer = mw.adamw { lr = 1e-3 }, steps = 3, data = mw.synthetic {} }
   for key, value in pairs(more or {}) do all[key] = value end
@@ -43,7 +44,7 @@ local random = mw.model { name = "random", dims = { hidden = 32, heads = 4, kv_h
   return x:rms_norm():linear { w }:cross_entropy(m.labels)
 end }
 """
-OPTIMIZERS = ("owner", "lamb", "adafactor", "free", "clipped", "averaged")
+OPTIMIZERS = ("owner", "shards", "lamb", "adafactor", "free", "clipped", "averaged")
 MIXES = ["{ dp(2) }", "{ tp(2), sp() }", "{ zero { 2, stage = 1 }, tp(2) }", "{ zero { 4, stage = 2 } }", "{ zero { 2, stage = 3 }, tp(2) }",
          '{ pp { 2, schedule = "zb-h1" }, dp(2) }', '{ pp { 2, schedule = "zbv" }, zero { 2, stage = 2 } }', "{ sp(2), zero { 2, stage = 3 } }"]
 EXPERTS = ["{ zero(2), ep(2) }", '{ pp { 2, schedule = "dualpipev" }, zero { 2, stage = 1 }, ep(2) }', "{ ep(2), tp(2) }"]
@@ -169,6 +170,8 @@ class Updates(ProgramCase):
         for mix in ("{ dp(2), tp(2) }", "{ zero { 2, stage = 2 }, tp(2) }"):
             overflows = "precision = 'fp16', loss_scale = { init = 2^40, interval = 2 }, check = 'replicas'"
             run = self.only("run", self.write(SCRIPT + f"mw.train(experiment(llama, {mix}, {{ optimizer = owner, {overflows} }}))"))
+            self.assertTrue(np.isfinite(run["losses"]).all())
+            run = self.only("run", self.write(SCRIPT + f"mw.train(experiment(llama, {mix}, {{ optimizer = shards, {overflows} }}))"))
             self.assertTrue(np.isfinite(run["losses"]).all())
         for inner in ("lamb", "adafactor"):  # whose updates stay as they are
             calls = "".join(f"mw.train(experiment(llama, {{ zero(2) }}, {{ optimizer = {one} }}))\n" for one in (inner, f"mw.ema {{ {inner} }}"))

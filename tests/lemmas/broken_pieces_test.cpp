@@ -276,6 +276,19 @@ TEST_CASE("Optimizers that look across elements or matrices are refused") {
       return stack.size(0) > 4 ? stack / stack.norm() : stack.clone();
     }
   };
+  struct OtherByParts final : MatrixOp {  // its step forgets the columns' side
+    std::string name() const override { return "other_by_parts"; }
+    at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>&) const override {
+      return stack.matmul(stack.transpose(1, 2)).matmul(stack);
+    }
+    Cost cost(std::int64_t, std::int64_t, std::int64_t, int) const override { return {}; }
+    int gram_steps() const override { return 1; }
+    at::Tensor gram_step(int, const at::Tensor& part, const at::Tensor& gram,
+                         bool rows_are_cut) const override {
+      return rows_are_cut ? part.matmul(gram) : part;
+    }
+  };
+  const OtherByParts other_by_parts;
   const AcrossStack across;
   const AcrossMany across_many;
   const auto one = [](const UpdateRule& rule) {
@@ -292,8 +305,17 @@ TEST_CASE("Optimizers that look across elements or matrices are refused") {
         std::string::npos);
   CHECK(one({.states = {}, .whole = &across_many}).find("in their stack than alone") !=
         std::string::npos);
-  for (const char* name : {"adamw", "sgd", "muon", "shampoo"}) {
-    const auto optimizer = made<Optimizer>("optimizer", name, {{"lr", 1e-3}});
+  CHECK(one({.states = {}, .whole = &other_by_parts, .matrices = MatrixRanks::shards})
+            .find("its steps on parts of columns make something else") != std::string::npos);
+  for (const Json& options : {Json{{"name", "adamw"}},
+                              {{"name", "sgd"}},
+                              {{"name", "muon"}},
+                              {{"name", "muon"}, {"matrices", "shards"}},
+                              {{"name", "shampoo"}}}) {
+    Json given = options;
+    given["lr"] = 1e-3;
+    given.erase("name");
+    const auto optimizer = made<Optimizer>("optimizer", options["name"].get<std::string>(), given);
     for (int group = 0; group < optimizer->groups(); ++group) {
       for (const std::string& fault : lemmas::update_faults(optimizer->rule(group)))
         FAIL_CHECK(fault);

@@ -181,6 +181,10 @@ enum class Update : std::uint8_t {
   // OuterSteps::rule: updates the anchor outputs[0] by the sum of outer gradients inputs[0], and
   // brings the anchor to the replica's parameters outputs[1].
   outer_step,
+  // The sum over ranks of the Gram matrices of their parts: outputs[0] from the directions
+  // inputs[0], of a parameter whose rows or columns are cut, or from what steps have made of them.
+  gram,
+  gram_step,  // MatrixOp::gram_step: outputs[0] from parts inputs[0] and the sum inputs[1]
 };
 const char* name_of(Update update);
 // Whether the op is of an outer step, and of no step of training.
@@ -225,6 +229,7 @@ struct Instruction {
   // Update::whole: of the ranks along contributing[0], the place of the one that makes the update,
   // while the others make zeros, so that the result is a sum over them. -1: all make it.
   int owner = -1;
+  int round = 0;  // Update::gram_step: the index of the step
   // A list of atoms for each grad_input (for an add: for outputs[0]) that is a parameter's
   // gradient. Only ranks with coordinate 0 on these atoms contribute to the gradient, because every
   // rank along the atoms has the whole contribution, and the accumulated gradient is a sum over

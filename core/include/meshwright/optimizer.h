@@ -71,6 +71,34 @@ class MatrixOp : public UpdateOp {
   virtual at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>& kept) const = 0;
   virtual Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
                     int element) const = 0;
+
+  // For MatrixRanks::shards: in how many steps updates are made of matrices whose rows or columns
+  // are cut over ranks. Each step reads a Gram matrix of the whole matrix X, which the ranks' parts
+  // add up to: X^T X where rows are cut, X X^T where columns are. 0: only whole matrices will do.
+  virtual int gram_steps() const { return 0; }
+  // Returns what the step makes of a part, or makes it in `part` itself. `part`: (matrices, rows,
+  // columns) of this rank; `gram`: (matrices, n, n), which may be overwritten.
+  virtual at::Tensor gram_step(int /*step*/, const at::Tensor& part, const at::Tensor& /*gram*/,
+                               bool /*rows_are_cut*/) const {
+    return part;
+  }
+  // What a step takes where the Gram matrices are of n by n, and parts have `others` rows, or
+  // columns, that are cut.
+  virtual Cost gram_step_cost(std::int64_t /*matrices*/, std::int64_t /*n*/,
+                              std::int64_t /*others*/, int /*element*/) const {
+    return {};
+  }
+};
+
+// The ranks that make the update of a matrix.
+enum class MatrixRanks : std::uint8_t {
+  every,  // each rank that updates elements of it
+  // One rank, which sends the update to the others that have the matrix's direction. Matrices are
+  // shared out to these ranks by cost, and the rule keeps no states of matrices.
+  owner,
+  // The ranks over which its rows or columns are cut, each of its own part (MatrixOp::gram_steps),
+  // and the rule keeps no states of matrices. Other matrices: as with `every`.
+  shards,
 };
 
 // Optimizer state of a matrix: a tensor, zero at first, that a MatrixOp reads and writes. Every
@@ -133,13 +161,10 @@ struct UpdateRule {
   // whole matrix of directions into an update. Null: `apply` reads the gradient itself.
   const ElementOp* direction = nullptr;
   const MatrixOp* whole = nullptr;
-  const ElementOp* apply = nullptr;         // updates the parameter
-  std::vector<MatrixState> of_matrix = {};  // state per matrix, for `whole` or of `sums`
-  double lr_scale = 1;                      // a factor of the step's learning rate
-  // One rank makes a matrix's update, and sends it to the others that have the matrix's direction.
-  // Matrices are shared out to these ranks by cost, and the rule keeps no states of matrices.
-  // False: every rank makes the updates that it needs.
-  bool by_owner = false;
+  const ElementOp* apply = nullptr;           // updates the parameter
+  std::vector<MatrixState> of_matrix = {};    // state per matrix, for `whole` or of `sums`
+  double lr_scale = 1;                        // a factor of the step's learning rate
+  MatrixRanks matrices = MatrixRanks::every;  // where there is a `whole`
   // The sums that `apply` reads, and the op that gives their terms.
   std::vector<UpdateSum> sums = {};
   const UpdateTerms* summing = nullptr;

@@ -164,6 +164,7 @@ void Digest::add(const Instruction& i) {
   add(i.phase);
   if (i.lane > 0) add(i.lane);
   if (i.owner >= 0) add(i.owner);
+  if (i.round > 0) add(i.round);
 }
 
 void Digest::add(const Segment& segment) {

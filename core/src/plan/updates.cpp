@@ -137,7 +137,7 @@ std::vector<int> atoms_of_owners(const Program& program, const Bucket& bucket, i
 // first, to the rank that has least so far.
 std::map<int, int> owners_of(const Program& program, const Bucket& bucket) {
   std::map<int, int> owners;
-  if (!bucket.rule->by_owner) return owners;
+  if (bucket.rule->matrices != MatrixRanks::owner) return owners;
   std::vector<std::pair<double, int>> costs;
   for (const int p : bucket.parameters) {
     const MatrixSizes sizes = program.matrices(program.parameters[p], program.first());
@@ -156,6 +156,40 @@ std::map<int, int> owners_of(const Program& program, const Bucket& bucket) {
     owners[p] = static_cast<int>(least - load.begin());
   }
   return owners;
+}
+
+// Adds the steps that make the update of a parameter's matrices by the ranks' parts, and the sums
+// of Gram matrices between them. Returns the slot of the update, in the layout of the parameter.
+int add_gram_steps(Program& program, int bucket, int parameter, const CutMatrices& cut, int part,
+                   std::vector<Instruction>& code) {
+  const ProgramParameter own = program.parameters[parameter];
+  const Dims& dims = program.graph->value(own.value).dims;
+  const MatrixSizes sizes = program.matrices(own, program.first());
+  const std::int64_t n = cut.rows ? sizes.columns : sizes.rows;
+  Slot gram;
+  gram.name = "Gram matrices of " + program.name_of_parameter(parameter);
+  gram.dims = Dims(dims.begin(), dims.begin() + own.stacked);
+  gram.layout = own.stored;
+  for (const int atom : cut.atoms) gram.layout[static_cast<std::size_t>(atom)] = {};
+  const Layout whole = gram.layout;
+  for (const int atom : cut.atoms)
+    gram.layout[static_cast<std::size_t>(atom)] = Placement::partial();
+  gram.dtype = program.optimizer_dtype;
+  gram.extra = n * n;
+  const Layout partial = gram.layout;
+  Slot made = program.slots[part];
+  for (int step = 0; step < program.buckets[bucket].rule->whole->gram_steps(); ++step) {
+    const int terms = add_slot(program, gram);
+    code.push_back(update_of(program, bucket, parameter, Update::gram, part, terms));
+    const int sum =
+        emit_moves(program, code, moves(partial, whole, program.mesh), terms, partial, "optimizer");
+    const int next = add_slot(program, made);
+    code.push_back(update_of(program, bucket, parameter, Update::gram_step, part, next));
+    code.back().inputs.push_back(sum);
+    code.back().round = step;
+    part = next;
+  }
+  return part;
 }
 
 void add_matrix_updates(Program& program, int bucket, int updated, std::vector<Instruction>& code) {
@@ -195,6 +229,16 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
       code.push_back(
           with_states(program, update_of(program, bucket, parameters[k], Update::direction,
                                          parameter.gradient_slot, slots[k])));
+    }
+    const std::optional<CutMatrices> cut =
+        program.buckets[bucket].rule->matrices == MatrixRanks::shards
+            ? cut_of_matrices(program, parameters[k])
+            : std::nullopt;
+    if (cut) {
+      const int made = add_gram_steps(program, bucket, parameters[k], *cut, slots[k], code);
+      code.push_back(with_states(
+          program, update_of(program, bucket, parameters[k], Update::apply, made, updated)));
+      continue;
     }
     const Layout whole = gathered(parameter, program.graph->value(parameter.value).dims);
     const int moved = emit_moves(program, code, moves(parameter.stored, whole, program.mesh),

@@ -131,6 +131,8 @@ class FootprintMaker {
   std::int64_t room_of_update(const UpdateSteps& steps) const;
   void direction();
   void whole();
+  void gram();
+  void gram_step();
   void apply();
   void outer_gradient();
 
@@ -142,8 +144,8 @@ class FootprintMaker {
 };
 
 const char* name_of(Update update) {
-  static constexpr std::array names{"none", "direction", "whole",          "apply",
-                                    "sums", "swap",      "outer_gradient", "outer_step"};
+  static constexpr std::array names{"none", "direction",      "whole",      "apply", "sums",
+                                    "swap", "outer_gradient", "outer_step", "gram",  "gram step"};
   return names[static_cast<std::size_t>(update)];
 }
 
@@ -542,6 +544,12 @@ void FootprintMaker::update() {
     case Update::whole:
       whole();
       break;
+    case Update::gram:
+      gram();
+      break;
+    case Update::gram_step:
+      gram_step();
+      break;
     case Update::sums:
       sums();
       break;
@@ -616,11 +624,11 @@ void FootprintMaker::direction() {
 
 void FootprintMaker::whole() {
   const MatrixUpdate update = matrix_update(rank_, i_);
-  if (!rank_.makes_update(i_)) {
+  if (i_.owner < 0 && !takes_part(rank_, i_)) return;
+  if (!takes_part(rank_, i_)) {
     fresh(i_.outputs[0]);
     return works({.calls = 1, .bytes = static_cast<double>(rank_.bytes(i_.outputs[0]))});
   }
-  if (i_.owner < 0 && update.begin >= update.end) return;
   const MatrixOp::Cost cost = bucket().rule->whole->cost(
       update.stacked, update.rows, update.columns, bytes_of(program_.optimizer_dtype));
   const int from = i_.inputs[0], to = i_.outputs[0];
@@ -629,6 +637,27 @@ void FootprintMaker::whole() {
   } else {
     fresh(to);
   }
+  pass(0, cost.workspace);
+  works({.gemms = cost.gemms, .flops = cost.flops});
+}
+
+// A rank that does not take part adds zeros.
+void FootprintMaker::gram() {
+  fresh(i_.outputs[0]);
+  if (!takes_part(rank_, i_))
+    return works({.calls = 1, .bytes = static_cast<double>(rank_.bytes(i_.outputs[0]))});
+  const MatrixParts part = matrix_parts(rank_, i_.parameter);
+  works({.gemms = 1,
+         .flops = 2.0 * static_cast<double>(part.stacked * part.rows * part.columns * part.n())});
+}
+
+void FootprintMaker::gram_step() {
+  const int from = i_.inputs[0], to = i_.outputs[0];
+  if (!takes_part(rank_, i_)) return share(to, slot_holder(from), 0);
+  const MatrixParts part = matrix_parts(rank_, i_.parameter);
+  const MatrixOp::Cost cost = bucket().rule->whole->gram_step_cost(
+      part.stacked, part.n(), part.others(), bytes_of(program_.optimizer_dtype));
+  cost.in_place ? share(to, slot_holder(from), 0) : fresh(to);
   pass(0, cost.workspace);
   works({.gemms = cost.gemms, .flops = cost.flops});
 }

@@ -47,6 +47,68 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   return made;
 }
 
+std::optional<CutMatrices> cut_of_matrices(const Program& program, int parameter) {
+  const ProgramParameter& own = program.parameters[parameter];
+  const Dims& dims = program.graph->value(own.value).dims;
+  CutMatrices rows{.rows = true}, columns;
+  for (int a = 0; a < static_cast<int>(own.stored.size()); ++a) {
+    const Placement& place = own.stored[static_cast<std::size_t>(a)];
+    if (!place.is_shard() || program.mesh.atoms()[static_cast<std::size_t>(a)].ways < 2) continue;
+    const auto at = std::find(dims.begin(), dims.end(), place.dim) - dims.begin();
+    if (at >= own.stacked) (at < own.stacked + own.rows ? rows : columns).atoms.push_back(a);
+  }
+  if (rows.atoms.empty() == columns.atoms.empty()) return std::nullopt;
+  return rows.atoms.empty() ? columns : rows;
+}
+
+MatrixParts matrix_parts(const RankView& rank, int parameter) {
+  const Program& program = rank.program();
+  const ProgramParameter& own = program.parameters[parameter];
+  MatrixParts parts{.rows_are_cut = cut_of_matrices(program, parameter)->rows};
+  int at = 0;
+  for (const Dim dim : program.graph->value(own.value).dims) {
+    const std::int64_t size =
+        local_range(dim, program.graph->size(dim), own.stored, program.mesh, rank.at()).size;
+    (at < own.stacked              ? parts.stacked
+     : at < own.stacked + own.rows ? parts.rows
+                                   : parts.columns) *= size;
+    ++at;
+  }
+  return parts;
+}
+
+namespace {
+
+// Whether the ranks along these atoms have parts of one size of each parameter of a bucket, so that
+// their shards of the bucket are alike.
+bool cut_alike(const Program& program, int bucket, const std::vector<int>& atoms) {
+  for (const int p : program.buckets[bucket].parameters) {
+    const Layout& stored = program.parameters[p].stored;
+    for (const int atom : atoms) {
+      const Placement& place = stored[static_cast<std::size_t>(atom)];
+      if (!place.is_shard()) continue;
+      std::int64_t ways = 1;
+      for (std::size_t a = 0; a < stored.size(); ++a)
+        if (stored[a] == place) ways *= program.mesh.atoms()[a].ways;
+      if (program.graph->size(place.dim) % ways != 0) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool takes_part(const RankView& rank, const Instruction& update) {
+  if (update.owner >= 0) return rank.makes_update(update);
+  const Program& program = rank.program();
+  const Range place = rank.place(update.parameter), shard = rank.shard(update.bucket);
+  if (std::max(place.offset, shard.offset) <
+      std::min(place.offset + place.size, shard.offset + shard.size))
+    return true;
+  if (update.update == Update::whole) return false;
+  return !cut_alike(program, update.bucket, cut_of_matrices(program, update.parameter)->atoms);
+}
+
 UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n) {
   const Program& program = rank.program();
   const int p = program.buckets[bucket].parameters[n];

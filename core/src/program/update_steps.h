@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "meshwright/engine/rank_view.h"
@@ -19,6 +20,27 @@ struct MatrixUpdate : MatrixSizes {
   std::int64_t apart = 0;  // bytes of a copy of the rank's part, if that does not lie in one piece
 };
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update);
+
+// Which side of a parameter's matrices is cut over ranks, and over which atoms. None: whole, or cut
+// on both sides.
+struct CutMatrices {
+  bool rows = false;  // false: columns
+  std::vector<int> atoms;
+};
+std::optional<CutMatrices> cut_of_matrices(const Program& program, int parameter);
+
+// A parameter's matrices that the ranks update by their parts (MatrixRanks::shards).
+struct MatrixParts {
+  bool rows_are_cut = false;
+  std::int64_t stacked = 1, rows = 1, columns = 1;                  // of the rank's part
+  std::int64_t n() const { return rows_are_cut ? columns : rows; }  // the Gram matrices are n by n
+  std::int64_t others() const { return rows_are_cut ? rows : columns; }
+};
+MatrixParts matrix_parts(const RankView& rank, int parameter);
+
+// Whether the rank makes any of what a `whole`, `gram` or `gram_step` makes: it is the owner, or it
+// or a rank with other parts of the matrices updates an element of them.
+bool takes_part(const RankView& rank, const Instruction& update);
 
 // What the rank updates of the n-th parameter of a bucket whose rule reads sums.
 UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n);

@@ -238,6 +238,8 @@ class Executor : public RankRun {
                   const std::vector<at::Tensor>& sums);
   void direction(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers);
   void whole(const Lowered& l, Microbatch& m, bool left_out);
+  void gram(const Lowered& l, Microbatch& m, bool left_out);
+  void gram_step(const Lowered& l, Microbatch& m, bool left_out);
   void apply_matrix(const Lowered& l, const Microbatch& m);
   bool goes_on(const Lowered& l);
   void leave_updates();

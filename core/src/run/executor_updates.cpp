@@ -175,6 +175,12 @@ void Executor::update(Lowered& l, Microbatch& m) {
     case Update::whole:
       whole(l, m, numbers.left_out);
       break;
+    case Update::gram:
+      gram(l, m, numbers.left_out);
+      break;
+    case Update::gram_step:
+      gram_step(l, m, numbers.left_out);
+      break;
     case Update::sums:
       sums(l, m, numbers);
       break;
@@ -307,11 +313,32 @@ std::vector<at::Tensor> Executor::kept_of(const std::vector<UpdateRun::Kept>& li
   return kept;
 }
 
+namespace {
+
+// Throws an Error if a matrix op has made of a stack what is no stack like it.
+void check_update(const MatrixOp& op, const std::string& parameter, const at::Tensor& stack,
+                  const at::Tensor& made) {
+  if (made.defined() && made.sizes() == stack.sizes() && made.scalar_type() == stack.scalar_type())
+    return;
+  const auto text = [](const at::Tensor& tensor) {
+    if (!tensor.defined()) return std::string("nothing");
+    return fmt::format("[{}] of {}", fmt::join(tensor.sizes(), ", "),
+                       at::toString(tensor.scalar_type()));
+  };
+  throw Error(Stage::run, "check.placement", "optimizer",
+              fmt::format("the update {} of {} made {} of a stack of matrices that is {}",
+                          op.name(), parameter, text(made), text(stack)),
+              "mend the MatrixOp: its result has the shape and dtype of its stack "
+              "(meshwright/optimizer.h)");
+}
+
+}  // namespace
+
 void Executor::whole(const Lowered& l, Microbatch& m, bool left_out) {
   if (left_out && l.said->owner < 0) return;
   const MatrixUpdate& size = l.update->matrix;
   const at::Tensor& direction = tensor(m, l.input);
-  if (!l.update->owns || left_out) {  // the moves that follow are those of every step
+  if (!l.update->takes_part || left_out) {  // the moves that follow are those of every step
     m.slots[l.output.slot] = at::zeros_like(direction);
     return;
   }
@@ -322,20 +349,40 @@ void Executor::whole(const Lowered& l, Microbatch& m, bool left_out) {
     const Ledger::Kernel kernel(ledger_);
     return op.run(stack, kept);
   }();
-  if (!made.defined() || made.sizes() != stack.sizes() ||
-      made.scalar_type() != stack.scalar_type()) {
-    const auto text = [](const at::Tensor& tensor) {
-      if (!tensor.defined()) return std::string("nothing");
-      return fmt::format("[{}] of {}", fmt::join(tensor.sizes(), ", "),
-                         at::toString(tensor.scalar_type()));
-    };
-    throw Error(Stage::run, "check.placement", "optimizer",
-                fmt::format("the update {} of {} made {} of a stack of matrices that is {}",
-                            op.name(), l.said->label, text(made), text(stack)),
-                "mend the MatrixOp: its result has the shape and dtype of its stack "
-                "(meshwright/optimizer.h)");
-  }
+  check_update(op, l.said->label, stack, made);
   m.slots[l.output.slot] = made.reshape(direction.sizes());
+}
+
+void Executor::gram(const Lowered& l, Microbatch& m, bool left_out) {
+  const MatrixParts& part = l.update->parts_of_matrices;
+  const at::Tensor& direction = tensor(m, l.input);
+  at::Tensor& made = m.slots[l.output.slot];
+  if (!l.update->takes_part || left_out) {  // the sum that follows is that of every step
+    made = at::zeros(l.update->shape, direction.options());
+    return;
+  }
+  const Ledger::Kernel kernel(ledger_);
+  const at::Tensor x = direction.view({part.stacked, part.rows, part.columns});
+  const at::Tensor turned = x.transpose(1, 2);
+  made = (part.rows_are_cut ? at::bmm(turned, x) : at::bmm(x, turned)).view(l.update->shape);
+}
+
+void Executor::gram_step(const Lowered& l, Microbatch& m, bool left_out) {
+  const MatrixParts& part = l.update->parts_of_matrices;
+  const at::Tensor& before = tensor(m, l.input);
+  if (!l.update->takes_part || left_out) {
+    m.slots[l.output.slot] = before;
+    return;
+  }
+  const at::Tensor x = before.view({part.stacked, part.rows, part.columns});
+  const at::Tensor gram = m.slots[l.said->inputs[1]].view({part.stacked, part.n(), part.n()});
+  const MatrixOp& op = *program_.buckets[l.said->bucket].rule->whole;
+  const at::Tensor made = [&] {
+    const Ledger::Kernel kernel(ledger_);
+    return op.gram_step(l.said->round, x, gram, part.rows_are_cut);
+  }();
+  check_update(op, l.said->label, x, made);
+  m.slots[l.output.slot] = made.view(before.sizes());
 }
 
 // The sums of a parameter that are made already, in the shapes of rows and columns. `first`: where

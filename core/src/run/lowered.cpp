@@ -34,9 +34,16 @@ Lowering::Lowering(const RankViews& sizes, at::Device device, Ledger& ledger)
   std::set<int> segments;
   for (const SegmentRun& run : program_.timeline) {
     if (!segments.insert(run.segment).second) continue;
-    for (const Instruction& i : program_.segments[run.segment].code)
-      if (completes_update(program_, i)) updates_[i.bucket].push_back(&i);
+    for (const Instruction& i : program_.segments[run.segment].code) note(i);
   }
+}
+
+void Lowering::note(const Instruction& i) {
+  if (completes_update(program_, i)) updates_[i.bucket].push_back(&i);
+  const bool gram = i.update == Update::gram && !program_.buckets[i.bucket].shard_atoms.empty();
+  const bool moves = i.code == Code::move || i.begins_transfer();
+  if (gram || (moves && !i.inputs.empty() && of_some_.contains(i.inputs[0])))
+    of_some_.insert(i.outputs.begin(), i.outputs.end());
 }
 
 void Lowering::number_rows() {
@@ -115,15 +122,16 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   if (!i.inputs.empty()) l.input = operand(i.inputs[0]);
   if (!i.outputs.empty()) l.output = operand(i.outputs[0]);
   l.shown = (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
-            l.output.slot >= 0 && !l.output.lasts && l.output.whole;
+            l.output.slot >= 0 && !l.output.lasts && l.output.whole &&
+            !of_some_.contains(l.output.slot);
   for (const int slot : i.release) l.release.push_back(operand(slot));
   if (!device_.is_cpu()) for_each_slot(i, [&](int slot) { l.touched.push_back(operand(slot)); });
   if (i.code == Code::load) l.load = load(i, sizes);
   if (i.runs_op()) l.op = op_run(i, sizes);
   if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
   // Only ranks that update an element of the parameter's matrices carry it out.
-  l.idle = l.update && i.parameter >= 0 && i.update != Update::direction && i.owner < 0 &&
-           l.update->own.size <= 0;
+  l.idle = l.update && i.parameter >= 0 && i.owner < 0 && l.update->own.size <= 0 &&
+           (i.update == Update::whole || i.update == Update::apply);
   const bool starts = i.code == Code::start && !l.of_step && !i.move.exchanges_rows();
   if (i.code == Code::move || starts) l.move = std::make_unique<ReadyMove>(sizes.steps(i));
   if (i.code == Code::add) l.idle = !i.contributing.empty() && !rank.contributes(i.contributing[0]);
@@ -249,7 +257,13 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
     run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
     return run;
   }
-  run->owns = sizes.makes_update(i);
+  if (i.update == Update::gram || i.update == Update::gram_step) {
+    run->takes_part = takes_part(sizes, i);
+    run->parts_of_matrices = matrix_parts(sizes, i.parameter);
+    run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
+    return run;
+  }
+  run->takes_part = i.owner < 0 || takes_part(sizes, i);
   const MatrixUpdate& matrix = run->matrix = matrix_update(sizes, i);
   run->own = {matrix.first + matrix.begin - sizes.shard(i.bucket).offset,
               matrix.end - matrix.begin};

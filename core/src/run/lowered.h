@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -95,9 +96,10 @@ struct UpdateRun {
   std::int64_t at_a_time = 0;            // elements of a piece of a summed parameter
   std::vector<int> states = {};          // the slots of the states that it works on
   MatrixUpdate matrix = {};              // set for updates of matrices
-  bool owns = true;                      // false: another rank makes the matrices' update
+  bool takes_part = true;                // false: other ranks make the matrices' update
+  MatrixParts parts_of_matrices = {};    // set for steps by parts of matrices
   Range own = {};                        // elements of the updated slot that `matrix` updates
-  std::vector<std::int64_t> shape = {};  // the shape of the direction that it makes
+  std::vector<std::int64_t> shape = {};  // of a direction or Gram matrices that it makes
   UpdateCall call = {};
 };
 
@@ -170,6 +172,7 @@ class Lowering {
   void add_summed(const Instruction& i, const RankView& sizes, UpdateRun& run) const;
   std::vector<Loaded> load(const Instruction& i, const RankView& sizes) const;
   void number_rows();
+  void note(const Instruction& i);
 
   const RankViews& sizes_;
   const Program& program_;
@@ -181,6 +184,7 @@ class Lowering {
   std::size_t rows_ = 0;
   // by bucket: what a step leaves to the next
   std::vector<std::vector<const Instruction*>> updates_;
+  std::set<int> of_some_;  // slots of Gram matrices that only ranks with elements to update need
 };
 
 }  // namespace mw

@@ -69,8 +69,28 @@ class GuardedMatrix final : public MatrixOp {
   }
   Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
             int element) const override {
+    return checked([&] { return inner_.cost(matrices, rows, columns, element); });
+  }
+
+  int gram_steps() const override {
+    return call_plugin(speaker_, "counted the steps of an update",
+                       [&] { return inner_.gram_steps(); });
+  }
+  at::Tensor gram_step(int step, const at::Tensor& part, const at::Tensor& gram,
+                       bool rows_are_cut) const override {
+    return called(speaker_, "made a step of an update of matrices",
+                  [&] { return inner_.gram_step(step, part, gram, rows_are_cut); });
+  }
+  Cost gram_step_cost(std::int64_t matrices, std::int64_t n, std::int64_t others,
+                      int element) const override {
+    return checked([&] { return inner_.gram_step_cost(matrices, n, others, element); });
+  }
+
+ private:
+  template <class Priced>
+  Cost checked(const Priced& priced) const {
     return call_plugin(speaker_, "priced an update", [&] {
-      const Cost cost = inner_.cost(matrices, rows, columns, element);
+      const Cost cost = priced();
       check_amounts(inner_.name(), {{"flops", cost.flops},
                                     {"gemms", std::int64_t{cost.gemms}},
                                     {"workspace", cost.workspace}});
@@ -78,7 +98,6 @@ class GuardedMatrix final : public MatrixOp {
     });
   }
 
- private:
   const MatrixOp& inner_;
   const PluginPlace speaker_;
 };
@@ -157,8 +176,13 @@ struct GuardedRule {
                                 : "has `sums`, and no op `summing` that gives their terms";
     } else if (rule.whole != nullptr && !rule.sums.empty()) {
       fault = "has `sums` beside `whole`, which reads none";
-    } else if (rule.by_owner && (rule.whole == nullptr || !rule.of_matrix.empty())) {
-      fault = "is `by_owner`, and has no `whole` or keeps states of matrices";
+    } else if (rule.matrices != MatrixRanks::every &&
+               (rule.whole == nullptr || !rule.of_matrix.empty())) {
+      fault =
+          "leaves matrices to an owner or to shards, and has no `whole` or keeps states of "
+          "matrices";
+    } else if (rule.matrices == MatrixRanks::shards && rule.whole->gram_steps() < 1) {
+      fault = "leaves matrices to shards, and its `whole` has no gram_steps()";
     } else if (rule.average >= static_cast<int>(rule.states.size())) {
       fault = fmt::format("has {} states, and the state {} is its average", rule.states.size(),
                           rule.average);

@@ -160,6 +160,34 @@ std::string crosses_matrices(const UpdateRule& rule, std::int64_t matrices,
   return "";
 }
 
+std::string crosses_shards(const MatrixOp& op, std::int64_t matrices, const MatrixSize& size) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor begin = drawn({matrices, size.rows, size.columns}, 1);
+  const at::Tensor whole = op.run(begin.clone(), {});
+  for (const bool rows : {true, false}) {
+    const int cut = rows ? 1 : 2;
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& part : begin.chunk(3, cut)) parts.push_back(part.contiguous());
+    for (int step = 0; step < op.gram_steps(); ++step) {
+      at::Tensor gram;
+      for (const at::Tensor& x : parts) {
+        const at::Tensor turned = x.transpose(1, 2);
+        const at::Tensor own = rows ? turned.matmul(x) : x.matmul(turned);
+        gram = gram.defined() ? gram + own : own;
+      }
+      for (at::Tensor& part : parts) part = op.gram_step(step, part, gram.clone(), rows);
+    }
+    double error = 0;
+    const std::string text = difference(at::cat(parts, cut), whole, 0, Bound{1e-9, 1e-14}, error);
+    if (!text.empty())
+      return fmt::format(
+          "its steps on parts of {} make something else than it makes of whole "
+          "matrices: {}",
+          rows ? "rows" : "columns", text);
+  }
+  return "";
+}
+
 std::string keeps_across(const UpdateRule& rule, std::int64_t matrices, const MatrixSize& size) {
   const at::NoGradGuard no_grad;
   const auto call_of = [&](std::int64_t first, std::int64_t count) {
@@ -227,6 +255,8 @@ std::vector<std::string> update_faults(const UpdateRule& rule) {
     }
     if (rule.whole != nullptr)
       look(*rule.whole, [&] { return crosses_matrices(rule, matrices, matrix); });
+    if (rule.matrices == MatrixRanks::shards)
+      look(*rule.whole, [&] { return crosses_shards(*rule.whole, matrices, matrix); });
     if (rule.apply != nullptr) {
       look(*rule.apply, [&] { return crosses_elements(*rule.apply, rule, elements, false, size); });
     }

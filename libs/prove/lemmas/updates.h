@@ -39,6 +39,10 @@ std::string crosses_elements(const ElementOp& op, const UpdateRule& rule, std::i
 // give what it gives in a stack.
 std::string crosses_matrices(const UpdateRule& rule, std::int64_t matrices, const MatrixSize& size);
 
+// How a matrix op's steps by Gram matrices make something else of parts than it makes of whole
+// matrices; empty: they do not.
+std::string crosses_shards(const MatrixOp& op, std::int64_t matrices, const MatrixSize& size);
+
 // How UpdateTerms::keep lets a matrix depend on others; empty: it does not.
 std::string keeps_across(const UpdateRule& rule, std::int64_t matrices, const MatrixSize& size);
 
