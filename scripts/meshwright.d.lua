@@ -1288,7 +1288,7 @@ function mw.groups(options) end
 ---@field weight_decay? number decoupled decay, on every tensor (default 0.1) (>= 0)
 ---@field ns_steps? integer Newton-Schulz steps that orthogonalise an update (default 5) (1 .. 100)
 ---@field adjust_lr? "original"|"match_rms_adamw" what lr is multiplied by: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)), with which AdamW's lr and decay serve (default "original")
----@field matrices? "every"|"owner" which of the ranks that have a whole direction orthogonalise it: every one, or one of them, the matrices shared out by their cost (default "every")
+---@field matrices? "every"|"owner"|"shards" which ranks orthogonalise a matrix: every one that updates elements of it, one owner (matrices shared out by cost), or those over which tp cuts it, each its own part, by sums of Gram matrices (default "every")
 ---@field adamw? table of embedding, head, norms and biases: { lr = Muon's, betas, eps } (default {})
 ---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
 
@@ -1420,7 +1420,7 @@ function mw.cosine(options) end
 ---@field bucket? integer|string gradients of one all-reduce (default "25MiB") (1 B .. 1 EiB)
 ---@field overlap? boolean start each bucket's all-reduce inside the last microbatch's backward (default true)
 ---@field reduce? "last"|"each" all-reduce after the last microbatch, or after each one (default "last")
----@field hook? any how a bucket is summed: "none", as it is; "bf16" or "powersgd" (both lossy), or another hook by name; dp.powersgd { … } or another with options; or a function of the bucket that returns one of these when the plan is made (default "none")
+---@field hook? any how a bucket is summed: "none", as it is; "bf16", "int8" or "powersgd" (they lose bits), or another hook by name; dp.powersgd { … } or another with options; or a function of the bucket that returns one of these when the plan is made (default "none")
 
 ---@class meshwright.plugin.dp.powersgd
 ---@field rank? integer columns of the factors that stand for a gradient matrix (default 4) (1 .. 1048576)
@@ -1526,6 +1526,8 @@ function mw.cosine(options) end
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
 ---@field reduce? "each"|"chunk" stages 2 and 3: gradients are reduced in every microbatch; or added up whole and reduced when a stage changes to another chunk of the model (default "each")
 ---@field sequence? boolean state is sharded over the ranks that split the sequence too, beside its own (default false)
+---@field hook? any how a bucket's gradients are summed, as dp's hook: "none", "int8", "bf16", "powersgd", another hook by name, or a function of the bucket (default "none")
+---@field gather? any stage 3: how a bucket's parameters are gathered: "none", as they are; "int8", or another hook that gathers; or a function of the bucket. Loses bits (default "none")
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
 ---@field offload? "none"|"optimizer"|"parameters" state kept in host memory: optimizer state; at stage 3 also a rank's shard of the parameters (default "none")
 ---@field update? "host"|"device" where offloaded state is updated: in host memory, or on the device, to which each bucket is copied and back (default "host")

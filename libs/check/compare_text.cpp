@@ -204,6 +204,10 @@ std::string note_of(const CompareOutcome& o) {
     parameters.insert(lossy->parameters.begin(), lossy->parameters.end());
   }
   if (who.empty()) return "";
+  if (o.lossy_a.gathers || o.lossy_b.gathers)
+    return fmt::format(
+        "the hook {} gathers less than the parameters, by choice, so that every activation differs",
+        fmt::join(who, " and "));
   // A lossy hook changes the gradients of the first step and, by the update, all that comes later.
   const bool before =
       o.first && o.first->key.step == 0 &&

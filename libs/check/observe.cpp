@@ -185,6 +185,10 @@ LossyHooks lossy_hooks(const Plan& plan) {
   std::set<std::string> names;
   for (const Program& program : plan.programs) {
     for (const Bucket& bucket : program.buckets) {
+      if (bucket.gather_hook) {
+        names.insert(bucket.gather_hook->name());
+        lossy.gathers = true;
+      }
       if (!bucket.hook) continue;
       const BucketShape shape = shape_of(program, bucket, program.first());
       if (bucket.hook->exact(shape)) continue;

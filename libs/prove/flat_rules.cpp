@@ -94,7 +94,8 @@ void StageProof::check_precisions(const FlatSlots& slots) const {
   for (const int index : {slots.gradients, slots.reduced, slots.cast_back, slots.gradients_on_host})
     must_be(index, gradient);
   must_be(slots.cast, sum);
-  must_be(slots.arriving, sum);
+  const bool hooked = slots.arriving >= 0 && slot(slots.arriving).alias_of >= 0;
+  must_be(slots.arriving, hooked ? gradient : sum);
   must_be(slots.master, program_.optimizer_dtype);
   for (const int state : slots.states) must_be(state, program_.optimizer_dtype);
   for (const int state : slots.states_on_device) must_be(state, program_.optimizer_dtype);

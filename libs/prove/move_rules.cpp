@@ -348,7 +348,8 @@ bool StageProof::wait(const Instruction& i) {
   const int first = i.outputs.empty() ? one(i.inputs, "input") : one(i.outputs, "output");
   const std::pair<int, int> key{i.pending, between_flats(i) ? -1 : microbatch_};
   const auto found = underway_.find(key);
-  if (found == underway_.end() || found->second.hook) {
+  const bool hook = i.code == Code::hook_finish;
+  if (found == underway_.end() || found->second.hook != hook) {
     if (i.again && lasting(first) && view(first).flat >= 0 && flat(view(first)).there) return true;
     refuse(
         "prove.wait",
@@ -371,6 +372,11 @@ bool StageProof::wait(const Instruction& i) {
         first, under.by);
   if (under.flat) {
     if (!end_flat(under)) return false;
+    Flat& made = flat(under.view);
+    if (hook && i.serves == Serves::gradients && sharded(made)) {
+      for (Region& region : made.regions)
+        region.rest_differs = true;  // a hook owes the shard alone
+    }
   } else {
     if ((under.kind == Move::Kind::send || under.kind == Move::Kind::recv) && !arrived(i, under))
       return false;

@@ -290,7 +290,7 @@ void StageProof::release(int slot) {
 void StageProof::release(const Instruction& i) {
   for (const int slot : i.release) {
     // Where several waits stand for one transfer, an earlier one may have released the slot.
-    const bool gone = i.code == Code::wait && i.again && slot >= 0 && lasting(slot) &&
+    const bool gone = i.awaits_transfer() && i.again && slot >= 0 && lasting(slot) &&
                       view(slot).flat >= 0 && !flat(view(slot)).there;
     if (!gone) release(slot);
   }
@@ -383,7 +383,7 @@ bool StageProof::apply(const Instruction& i) {
       hook_start(i);
       return true;
     case Code::hook_finish:
-      return hook_finish(i);
+      return wait(i);
     case Code::totals:
       return totals(i);
   }

@@ -170,7 +170,6 @@ class StageProof {
   bool same_state(int a, int b) const;
   void add_flat(const Instruction& i);
   void hook_start(const Instruction& i);
-  bool hook_finish(const Instruction& i);
   void write(Flat& f, const FlatView& v, std::vector<Region> regions);
 
   // update_rules.cpp: totals, optimizer update.

@@ -17,6 +17,23 @@ class Bf16Hook final : public mw::ReductionHook {
                                             at::TensorOptions options) const override;
 };
 
+// Sends gradients, and parameters that ZeRO gathers, as int8 with an fp32 scale for each block of
+// 256 elements: the largest magnitude of a block is 127 (Wang et al. 2023, "ZeRO++", arXiv:
+// 2306.10209). Gradients are not summed in int8: each rank sends every rank its part by an
+// all-to-all, and the parts are summed in fp32 once they have come. Where ranks need the whole sum,
+// parts of it are quantised anew and gathered.
+class Int8Hook final : public mw::ReductionHook {
+ public:
+  bool exact(const mw::BucketShape&) const override { return false; }
+  mw::ReductionCost cost(const mw::BucketShape& bucket) const override;
+  std::unique_ptr<mw::BucketReduction> make(const mw::BucketShape& bucket,
+                                            at::TensorOptions options) const override;
+  bool gathers() const override { return true; }
+  mw::ReductionCost gather_cost(const mw::BucketShape& bucket) const override;
+  std::unique_ptr<mw::BucketGather> make_gather(const mw::BucketShape& bucket,
+                                                at::TensorOptions options) const override;
+};
+
 // PowerSGD (Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient Compression",
 // algorithms 1 and 2): a matrix M of rows x cols is sent as P (rows x rank) and Q (cols x rank), M
 // ~ P Q^T, by one step of subspace iteration that begins at the last step's Q. The error of that is

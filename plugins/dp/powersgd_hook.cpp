@@ -179,7 +179,9 @@ mw::ReductionCost PowerSgdHook::cost(const mw::BucketShape& bucket) const {
   const Packing packing = packing_of(bucket, rank_, even_if_larger_);
   const std::int64_t size = bucket.element;
   mw::ReductionCost cost;
-  cost.start.calls = {{mw::Collective::all_reduce, size * packing.sent}};
+  // Gradients that are sent as they are go with the zeros after them.
+  const std::int64_t sent = packing.errors == 0 ? bucket.elements : packing.sent;
+  cost.start.calls = {{mw::Collective::all_reduce, size * sent}};
   if (packing.errors == 0) return cost;
   cost.finish.calls = {{mw::Collective::all_reduce, size * packing.q}};
   cost.kept = size * (packing.errors + packing.q);

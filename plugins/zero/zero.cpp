@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/passes.h"
 #include "meshwright/plugin.h"
+#include "meshwright/reduction_hook.h"
 #include "meshwright/strategy.h"
 
 namespace {
@@ -33,6 +35,7 @@ struct ShardedStorage {
   mw::Offload offload = mw::Offload::nothing;
   bool update_on_device = false;  // offloaded state is updated on the device, not in host memory
   bool update_overlaps = true;    // updates in host memory go on beside computation
+  mw::HookChoice gather;          // stage 3: the hook that gathers parameters
 };
 
 // The sharded buckets, by the slot that `slot` names of each of their parameters.
@@ -90,12 +93,23 @@ class ShardStorage {
       if (bucket.shard_atoms.empty()) continue;
       any = true;
       bucket.sharded_state = storage_.sharded_state;
+      if (storage_.gather.choose) gather_by_hook(bucket);
       bucket.gather_overlaps_forward =
           storage_.gather_overlaps_forward && bucket.gathered_once_updated();
       if (bucket.sharded_state < mw::ShardedState::gradients) continue;
       bucket.overlap = false;  // reduced in every microbatch or by chunk, not after the last one
     }
     return any;
+  }
+
+  void gather_by_hook(mw::Bucket& bucket) {
+    bucket.gather_hook =
+        storage_.gather.choose(mw::gathered_shape_of(program_, bucket, program_.first()));
+    if (!bucket.gather_hook || bucket.gather_hook->gathers()) return;
+    throw mw::Error(mw::Stage::plan, "hook.gathers", "gather",
+                    fmt::format("the hook {} sums gradients, and gathers no parameters",
+                                bucket.gather_hook->name()),
+                    "gather = \"int8\", or leave it out");
   }
 
   bool update_goes_on() const {
@@ -163,22 +177,29 @@ class ShardStorage {
   }
 
   // Begins all gathers at the start of the step, in the order of use; what is gathered is kept
-  // until its end. All runs that use a gather await it.
+  // until its end. All runs that use a gather await it; a hook's gathers end before any use.
   void gather_once() {
     mw::Segment all;
     all.name = "gather";
     all.kind = mw::SegmentKind::gather;
+    std::vector<mw::Instruction> ends;
     std::set<int> seen;
+    const auto gathers = [](const mw::Instruction& i) {
+      return i.awaits_transfer() && i.serves == mw::Serves::parameters;
+    };
     for (const mw::SegmentRun& run : program_.timeline) {
-      for (mw::Instruction& i : program_.segments[run.segment].code) {
-        const bool gathers = i.code == mw::Code::wait && i.serves == mw::Serves::parameters;
-        if (!gathers) continue;
+      std::vector<mw::Instruction>& code = program_.segments[run.segment].code;
+      for (mw::Instruction& i : code) {
+        if (!gathers(i)) continue;
         i.again = true;
         if (!seen.insert(i.bucket).second) continue;
         for (mw::Instruction& begins : mw::begin_gather(program_, i.bucket, "forward"))
           all.code.push_back(std::move(begins));
+        if (i.runs_hook()) ends.push_back(mw::end_gather(program_, i.bucket, "forward"));
       }
+      std::erase_if(code, [&](const mw::Instruction& i) { return gathers(i) && i.runs_hook(); });
     }
+    all.code.insert(all.code.end(), ends.begin(), ends.end());
     program_.timeline.insert(program_.timeline.begin(),
                              {static_cast<int>(program_.segments.size()), -1});
     program_.segments.push_back(std::move(all));
@@ -352,6 +373,16 @@ class Zero : public mw::Strategy {
         .boolean("sequence",
                  "state is sharded over the ranks that split the sequence too, beside its own")
         .fallback(false)
+        .any("hook",
+             "how a bucket's gradients are summed, as dp's hook: \"none\", \"int8\", \"bf16\", "
+             "\"powersgd\", another hook by name, or a function of the bucket")
+        .fallback("none")
+        .names(mw::Kind::hook)
+        .any("gather",
+             "stage 3: how a bucket's parameters are gathered: \"none\", as they are; \"int8\", or "
+             "another hook that gathers; or a function of the bucket. Loses bits")
+        .fallback("none")
+        .names(mw::Kind::hook)
         .bytes("bucket",
                "gradients that are reduced together, at most (stage 1; stage 2 also parts them by "
                "layer)")
@@ -386,7 +417,9 @@ class Zero : public mw::Strategy {
                  : values.text("offload") == "optimizer" ? mw::Offload::optimizer
                                                          : mw::Offload::parameters),
         update_on_device_(values.text("update") == "device"),
-        overlap_update_(values.flag("overlap_update")) {
+        overlap_update_(values.flag("overlap_update")),
+        hook_(mw::read_hook(values, "hook")),
+        gather_(mw::read_hook(values, "gather")) {
     if (offload_ == mw::Offload::parameters && stage_ < 3) {
       throw mw::Error(
           mw::Stage::options, "option.conflict", "offload",
@@ -458,6 +491,13 @@ class Zero : public mw::Strategy {
     storage.offload = offload_;
     storage.update_on_device = update_on_device_;
     storage.update_overlaps = overlap_update_;
+    storage.gather = gather_;
+    if (hook_.choose) {
+      draft.add_pass(mw::hook_reductions("zero", hook_.choose));
+      draft.note(fmt::format("zero({}): gradients are summed by {}", ways_, hook_.note));
+    }
+    if (gather_.choose)
+      draft.note(fmt::format("zero({}): parameters are gathered by {}", ways_, gather_.note));
     draft.add_pass(shard_storage(storage));
   }
 
@@ -519,6 +559,11 @@ class Zero : public mw::Strategy {
              "overlap_gather = false at stage 3, which gathers parameters before each use",
              "leave overlap_gather out, or write stage = 1 or 2");
     }
+    if (gather_.choose && stage_ < 3) {
+      refuse("gather",
+             fmt::format("gather = … at stage {}, where each rank keeps whole parameters", stage_),
+             "leave gather out, or write stage = 3");
+    }
     if (bucket_ != usual_bucket && stage_ == 3) {
       refuse("bucket",
              fmt::format("bucket = {} bytes at stage 3, which reduces gradients layer by layer",
@@ -544,6 +589,7 @@ class Zero : public mw::Strategy {
   std::int64_t bucket_;
   mw::Offload offload_;
   bool update_on_device_, overlap_update_;
+  mw::HookChoice hook_, gather_;
 };
 
 }  // namespace

@@ -205,6 +205,9 @@ class Replicas(ProgramCase):
             (plan % ("diloco(2, { outer = 3 })", ""), 2, "option.value plan[1].outer"),
             (plan % ("diloco(2), diloco(2)", ""), 3, "axis.twice plan[2]"),
             (plan % ("dp(2), diloco(2)", ""), 3, "replicas.order plan[2]"),
+            (plan % ("diloco(2), mw.strategy { name = 's', axis = {}, rules = function() return { 'vocab', 'hidden', "
+                     "{ 'heads', where = function(op) return op.kind ~= 'rope' end, axis = 'diloco' } } end }(1)", ""), 3,
+             "replicas.cut plan[1]"),
             (plan % ("diloco(2), zero { 2, offload = 'optimizer' }", ""), 3, "replicas.offload plan[2].offload"),
             (plan % ("diloco(2, { outer = mw.ema { mw.sgd { lr = 1 } } })", ""), 2, "option.value plan[1].outer"),
             (plan % ("diloco(2)", "optimizer = mw.update { lr = 1, states = { 'anchor' }, step = function(p, g, s, t) s.anchor = g return p - s.anchor end }"), 3, "replicas.state optimizer"),

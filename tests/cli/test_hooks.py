@@ -1,5 +1,5 @@
-"""dp's hooks from a script: what is sent, what a function of the script may choose, what is
-refused."""
+"""Hooks of dp and ZeRO from a script: what is sent, what a function of the script may choose, that
+sums are right where gradients are sharded, what is refused."""
 
 import unittest
 
@@ -8,13 +8,15 @@ from problems import problems
 
 HEAD = """\
 local mw = require "meshwright"
-local dp, zero = mw.plugins("dp", "zero")
-local function train(plan)
-  return mw.train {
-    model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 }, data = mw.synthetic {},
-    sequence = 16, plan = plan, batch = 8, microbatch = 1, optimizer = mw.adamw { lr = 1e-2 }, steps = 3,
-  }
+local dp, zero, tp, pp = mw.plugins("dp", "zero", "tp", "pp")
+local function experiment(plan, more)
+  local made = { model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 }, data = mw.synthetic {},
+    sequence = 16, plan = plan, batch = 8, microbatch = 1, optimizer = mw.adamw { lr = 1e-2 }, steps = 3 }
+  for key, value in pairs(more or {}) do made[key] = value end
+  return made
 end
+local large = { model = mw.llama { layers = 4, hidden = 32, heads = 4, ffn = 64, vocab = 256 }, batch = 24 }
+local function train(plan, more) return mw.train(experiment(plan, more)) end
 """
 
 
@@ -34,6 +36,54 @@ class Hooks(ProgramCase):
         self.assertLess(few, plain // 4)
         self.assertLess(few, more)
         self.assertEqual(each, (4 * calls, 4 * plain))
+
+    MIXES = ("dp { 2, hook = HOOK }", "zero { 2, stage = 1, hook = HOOK }", "zero { 2, stage = 2, hook = HOOK }", "zero { 2, stage = 3, hook = HOOK }",
+             "dp { 2, hook = HOOK }, zero { 2, stage = 2 }", "zero { 4, stage = 3, replicas = 2, hook = HOOK }, tp(2)",
+             'pp { 2, schedule = "zbv" }, zero { 2, stage = 2, reduce = "chunk", hook = HOOK }', "zero { 3, stage = 3, keep = true, hook = HOOK }")
+
+    def test_a_hook_that_loses_nothing_equals_one_rank_at_every_stage(self):
+        """PowerSGD whose factors would be no smaller sends gradients as they are."""
+        calls = "".join(f"do local e = experiment({{ {mix} }}, large); mw.verify(e); mw.prove(e) end\n" for mix in self.MIXES)
+        told = self.all("run", self.write(HEAD + calls.replace("HOOK", "dp.powersgd { rank = 64 }")))
+        for mix, verified, proof in zip(self.MIXES, told[::2], told[1::2], strict=True):
+            with self.subTest(mix):
+                self.assertEqual(verified["verdict"], "equal")
+                self.assertIn("the reduction hook powersgd, which says that its sums are exact, was not tried", proof["verdict"])
+
+    def test_int8(self):
+        gathered = ('zero { 2, stage = 3, gather = "int8" }', 'zero { 2, stage = 3, gather = "int8", hook = "int8" }, tp(2)')
+        mixes = [mix.replace("HOOK", '"int8"') for mix in self.MIXES] + list(gathered)
+        plain = self.only("run", self.write(HEAD + "train({}, large)"))
+        for precision in ("fp32", "bf16"):
+            for mix, run in zip(mixes, self.all("run", self.write(HEAD + "".join(
+                    f"large.precision, large.check = '{precision}', 'replicas'; train({{ {mix} }}, large)\n" for mix in mixes))), strict=True):
+                with self.subTest(mix, precision=precision):
+                    self.sent_as_predicted(run)
+                    self.held_as_predicted(run, 0.02)
+                    for found, wanted in zip(run["losses"], plain["losses"], strict=True):
+                        self.assertAlmostEqual(found, wanted, delta=0.02 * wanted)
+                    self.assertNotEqual(run["losses"], plain["losses"])
+
+    def test_bytes_of_int8(self):
+        """Nearly a quarter of fp32's: a byte an element, and four for each 256 elements."""
+        def sent(plan, phases):
+            run = self.only("run", self.write(HEAD + f"train {{ {plan} }}"))
+            return sum(use["bytes"] for use in run["communication"] if use["phase"] in phases)
+        for stage in (1, 2, 3):
+            share = sent(f'zero {{ 2, stage = {stage}, hook = "int8" }}', ["gradients"]) / sent(f"zero {{ 2, stage = {stage} }}", ["gradients"])
+            self.assertAlmostEqual(share, 0.26, delta=0.008)
+        both = ["forward", "backward"]
+        self.assertAlmostEqual(sent('zero { 2, stage = 3, gather = "int8" }', both) / sent("zero { 2, stage = 3 }", both), 0.26, delta=0.008)
+
+    def test_an_overflow_is_seen_behind_int8(self):
+        """Of Inf and NaN in a block nothing finite comes back."""
+        run = self.only("run", self.write(HEAD + """train({ zero { 2, stage = 2, hook = "int8" } },
+          { precision = "fp16", loss_scale = { init = 2 ^ 40, interval = 2 }, steps = 4 })"""))
+        self.assertEqual(run["skipped_steps"], [0, 1, 2, 3])
+
+    def test_verify_says_what_a_gather_loses(self):
+        done = self.call("run", self.write(HEAD + 'mw.verify(experiment { zero { 2, stage = 3, gather = "int8" } })'))
+        self.assertIn("the hook int8 gathers less than the parameters, by choice, so that no activation", done.stdout)
 
     def test_a_function_chooses_for_each_bucket(self):
         # The embedding, the output projection and the feed-forward's matrices are those
@@ -57,13 +107,16 @@ class Hooks(ProgramCase):
             ("dp { 2, hook = function() end }", 3, "function.result plan[1].hook"),
             ("dp { 2, hook = function() return 7 end }", 3, "function.result plan[1].hook"),
             ('dp { 2, hook = function() error("no hook today") end }', 2, "script.error"),
-            ('dp { 2, hook = "bf16" }, zero { 2, stage = 2 }', 3, "hook.parts plan"),
+            ('dp { 2, hook = "bf16" }, zero { 2, stage = 2, hook = "int8" }', 3, "hook.differs plan[2].hook"),
+            ('zero { 2, gather = "int8" }', 2, "option.needs plan[1].gather"),
+            ('zero { 2, stage = 3, gather = "bf16" }', 3, "hook.gathers plan[1].gather"),
+            ('zero { 2, hook = "bf61" }', 2, "option.choice plan[1].hook"),
             ('dp { 2, reduce = "each" }, zero { 2, stage = 3 }', 3, "hook.parts plan"),
         )))
 
     def test_verify_refuses_choices_by_bytes_that_float64_makes_otherwise(self):
         text = HEAD + """
-            local plan = { dp { 2, hook = function(b) return b.bytes > 160000 and "bf16" or "none" end }, zero { 2, stage = 2 } }
+            local plan = { dp { 2, hook = function(b) return b.bytes > 160000 and "bf61" or "none" end }, zero { 2, stage = 2 } }
             local experiment = { model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 },
               data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8, optimizer = mw.adamw { lr = 1e-2 }, steps = 1,
               precision = "%s" }

@@ -138,10 +138,10 @@ class Maker:
             made.put("bucket", self.one(64, 256, 1024, "4KiB"))
         if self.often(0.2):
             made.put("overlap", False)
-        if "zero" in self.on and self.often(0.9):
+        if "zero" in self.on and self.often(0.7):
             return Call("dp", made)
         if "hook" in self.on:
-            made.put("hook", self.one("bf16", "powersgd", "plain", Raw("dp.powersgd { rank = 1 }"),
+            made.put("hook", self.one("bf16", "int8", "powersgd", "plain", Raw("dp.powersgd { rank = 1 }"),
                                       Raw('function(bucket) return bucket.bytes > 900 and "bf16" or "none" end'),
                                       Raw('function(bucket) return #bucket.parameters > 2 and "plain" or "none" end')))
         elif self.often(0.25):
@@ -165,6 +165,10 @@ class Maker:
             made.put("bucket", self.one(64, 256, "4KiB"))
         if "cp" in self.axes and self.often(0.5):
             made.put("sequence", True)
+        if "hook" in self.on and "dp" not in self.on:
+            made.put("hook", self.one("bf16", "int8", "powersgd", "plain", "plain"))
+        if "hook" in self.on and stage == 3 and self.often(0.3):
+            made.put("gather", "int8")
         if "offload" in self.on and self.often(0.6):
             made.put("offload", "parameters" if stage == 3 and self.often(0.5) and not made.get("keep") else "optimizer")
             if self.often(0.5):
@@ -413,7 +417,7 @@ class Maker:
                             Call("mw.ema", Table(Call("mw.adamw", Table(lr=1e-3)), decay=0.5)), Call("mw.ema", Table(Call("mw.muon", Table(lr=1e-3)), decay=0.5)))
         return self.one(Call("mw.adamw", Table(lr=1e-3, **clip)), Call("mw.adamw", Table(lr=1e-3, weight_decay=0, **clip)),
                         Call("mw.sgd", Table(lr=0.1, **clip)), Call("mw.sgd", Table(lr=0.1, momentum=0.9, **clip)),
-                        Call("mw.muon", Table(lr=1e-3, matrices=self.one("every", "owner"), **clip)), Call("mw.shampoo", Table(lr=1e-3, **clip)),
+                        Call("mw.muon", Table(lr=1e-3, matrices=self.one("every", "owner", "shards"), **clip)), Call("mw.shampoo", Table(lr=1e-3, **clip)),
                         Call("mw.groups", Table(Table(Call("mw.sgd", Table(lr=0.1, momentum=0.9)), where="norm"),
                                                 self.one(Call("mw.adamw", Table(lr=1e-3)), Call("mw.muon", Table(lr=1e-3))), **clip)))
 

@@ -141,7 +141,7 @@ MESSAGES = {
                         r"model\.block: layer \d+: returned .*, not a value \[return what .*",
                         r"model\.graph: returned .*, not a value \[return a loss: .*",
                         r"plan\[1\]\.hook: the function returned (nothing|7) for bucket 0 \[return one of "
-                     r"\"none\", \"bf16\", \"powersgd\"\]",
+                     r"\"none\", \"bf16\", \"int8\", \"powersgd\"\]",
                         r"plan\[1\]\.schedule: the schedule function returned .* \[return a list with one entry "
                      r"for each stage, .*",
                         r"(loss_scale|microbatch): the function returned .* for step \d+ \[return .*",
@@ -157,9 +157,9 @@ MESSAGES = {
     "hook.dtype": [r"plan\[1\]\.hook: powersgd factors gradients, and .* has them in 2 bytes each "
                    r"\[write main_gradients = \"fp32\" in the experiment\]",
                    r"plan\[1\]\.hook: it refuses bucket \d+ \[let it\]"],
-    "hook.parts": [r"plan: the hook bf16 cannot reduce gradients that are summed in parts over zero \(\d+ "
-                     r"parameters of .*\) \[leave the hook out, or let each rank keep .*",
-                   r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
+    "hook.differs": [r"plan\[2\]\.hook: two entries chose different hooks for .*: bf16 and int8 \[leave hook out of one .*\]"],
+    "hook.gathers": [r"plan\[1\]\.gather: the hook bf16 sums gradients, and gathers no parameters \[gather = \"int8\", .*\]"],
+    "hook.parts": [r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
     "kit.folder": [r"\"\w+\" exists already \[choose another name, or go to another folder\]",
                    r"cannot make the folder .* \[go to a folder that you may write to\]"],
     "kit.kind": [r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
@@ -198,6 +198,7 @@ MESSAGES = {
                          r"(optimizer: )?the rule for .* treats it as a matrix, and .* \[leave it to another group\]",
                          r"(optimizer: )?all parameters of the model are frozen, and there is nothing to train \[leave frozen = true out of some weights\]"],
     "replicas.steps": [r"steps: the \d+ do not end with an outer step, .* after every \d+ \[nearest: \d+( or \d+)?\]"],
+    "replicas.cut": [r"plan\[1\]: diloco: an entry cuts \w+ over diloco, whose ranks have replicas of the whole model \[give .*\]"],
     "replicas.fragments": [r"plan\[\d+\]\.fragments: \d+ fragments are more than the model's \d+ layers? \[nearest: fragments = \d+\]"],
     "replicas.offload": [r"plan\[\d+\]\.offload: the optimizer's state lies in host memory, and outer steps .* \[leave offload out, .*\]"],
     "replicas.state": [r"optimizer: it keeps a state \"anchor\", as outer steps do \[give the optimizer's state another name\]"],
@@ -237,7 +238,7 @@ MESSAGES = {
                       r"(model\.block: the op|device: the device) \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
                       r"model\.block: there is no op \"\w+\" \[(did you mean \"\w+\"\? )?ops: .*",
                       rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
-                      r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"powersgd\", or a function \[leave "
+                      r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"int8\", \"powersgd\", or a function \[leave "
                      r"it out .*\]",
                       rf"({NAME}: )?there is no (scheduler|reduction hook|{NAME}) \".*\" \[(did you mean \".*\"\? "
                      r")?(scheduler|reduction hook|\w+)s: .*; others come from plugins: .*--plugin-path\]",
@@ -279,7 +280,7 @@ MESSAGES = {
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table needs one of the keys what, every, ops, fit and gathers \[.*"],
     "option.needs": [r"data\.longer: \"refuse\", and no table has the lengths .* \[leave longer out, .*\]", r"model\.inputs: inputs are for a graph, and there is none \[write graph = .*", r"data\.certain: certain is of the type that dtype names, and no dtype is given \[dtype = .*\]",
-                     r"account: it is written to the run file \[name one: log = .*\]", r"(plan\[\d\]: zero: )?zero\(\d+\): (prefetch|bucket) = \d+ .* \[leave \w+ out, or .*\]",
+                     r"account: it is written to the run file \[name one: log = .*\]", r"(plan\[\d\]: zero: )?zero\(\d+\): ((prefetch|bucket) = \d+|gather = .* at stage \d,) .* \[leave \w+ out, or .*\]",
                      r"(plan\[\d\]\.overlap: )?ep\(\d+\): overlap = true under dispatch = .* \[leave overlap out, or take .*\]",
                      r"plan\[\d\]\.balance: \"\w+\" under form = \"ulysses\", .* \[leave balance out, or take .*\]",
                      r"(plan\[\d\]: pp: )?pp\(\d+\): the schedule \".*\" is written down, and times .* \[leave times out, .*\]",

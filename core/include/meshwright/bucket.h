@@ -79,8 +79,9 @@ struct Bucket {
   // the parameters, they are gathered at the end of the step. Code that reads parameters between
   // two steps (RankRun) must wait for the gather too.
   bool gather_overlaps_forward = false;
-  // The hook that sums the gradients over the ranks (reduction_hook.h); null: one all-reduce.
-  std::shared_ptr<const class ReductionHook> hook;
+  // The hooks that sum the gradients over the ranks and gather sharded parameters
+  // (reduction_hook.h); null: one collective.
+  std::shared_ptr<const class ReductionHook> hook, gather_hook;
   // The part of `reduce_atoms` over which the flat tensors are sharded, in equal parts, with zeros
   // after the last parameter. The planner gathers whole parameters after the update. A pass that
   // shards parameters must gather them before each use (begin_gather), and a pass that shards

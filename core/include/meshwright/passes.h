@@ -99,8 +99,8 @@ Pass reduce_each_microbatch(const std::string& axis);
 // Gives each bucket that is reduced over `axis` the hook that `choose` returns (reduction_hook.h);
 // null: a plain all-reduce. `choose` is called when the plan is made, for each such bucket of each
 // stage, with the shape on the stage's first rank. All stages that share a bucket must get the same
-// hook, so the choice must depend on the bucket alone. Sharded gradients cannot have a hook: the
-// plan is refused.
+// hook, so the choice must depend on the bucket alone. Throws Error if another pass has chosen
+// another hook for the bucket.
 Pass hook_reductions(
     const std::string& axis,
     std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose);

@@ -189,6 +189,12 @@ struct Program {
   // The ranks over which reduced shards are summed: those of reduction() without
   // Bucket::shard_atoms.
   RankSet shard_reduction(const Bucket& bucket) const;
+  // The ranks over which a hook sums gradients: those that have shards of them, if they are kept as
+  // shards, else those of reduction().
+  RankSet hooked_reduction(const Bucket& bucket) const {
+    return bucket.sharded_state < ShardedState::gradients ? reduction(bucket)
+                                                          : RankSet{bucket.shard_atoms, {}};
+  }
   // Elements on a rank of the bucket's parameters, and of a shard of its flat tensors.
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t shard_elements(const Bucket& bucket, const Coordinates& at) const;

@@ -1,5 +1,6 @@
-// The interface of reduction hooks, which sum a bucket's gradients over ranks in another way than
-// by one all-reduce: cast to fewer bits, compressed, or by a plugin's own method.
+// The interface of reduction hooks, which sum a bucket's gradients over ranks, and gather sharded
+// parameters, in another way than by one collective: cast to fewer bits, compressed, or by a
+// plugin's own method.
 //
 // A hook belongs to the plan and has no state. The state of a bucket on a rank is in a
 // BucketReduction. cost() declares what a reduction sends and allocates; predicted bytes, times and
@@ -20,7 +21,7 @@
 namespace mw {
 
 // A bucket on one rank. Its flat gradient tensor holds the gradients of its parameters one after
-// the other.
+// the other, then zeros to the next multiple of the ranks that have shards of it.
 struct BucketShape {
   std::string name;
   std::vector<std::string> parameters;            // names of the parameters
@@ -28,6 +29,8 @@ struct BucketShape {
   std::int64_t elements = 0;                      // elements of the flat tensor
   int element = 4;                                // bytes of one element
   int ways = 1;                                   // number of ranks of the reduction
+  // The elements whose sum this rank reads: all, or its shard of a bucket that ZeRO shards.
+  std::int64_t own_offset = 0, own_elements = 0;
 };
 
 // The cost of one reduction on one rank; all sizes in bytes.
@@ -56,13 +59,25 @@ class BucketReduction {
   // returns. Should not wait, so that backward can continue during the transfer. `purpose` is to be
   // passed to each collective.
   virtual void start(at::Tensor gradient, Communicator& ranks, Purpose purpose) = 0;
-  // Ends the reduction: leaves the sum over the ranks, or an approximation of it, in the tensor,
-  // bit for bit the same on all ranks.
+  // Ends the reduction: leaves the sum over the ranks, or an approximation of it, in the tensor, at
+  // least in BucketShape::own_elements, bit for bit the same on all ranks that read them.
   virtual void finish() = 0;
   // The state that is kept from step to step. Checkpoints save these tensors, and a run that
   // resumes with the same mix restores them in place before the next reduction. Each call must
   // return as many tensors, of the same shapes and dtypes. Called between reductions.
   virtual std::vector<at::Tensor> state() { return {}; }
+};
+
+// Gathers a bucket's parameters on one rank, one gather after the other, in the rank's thread.
+class BucketGather {
+ public:
+  virtual ~BucketGather() = default;
+  // Begins to gather the ranks' shards of equal size into `whole`, in the group's order. Should not
+  // wait. Nothing changes `shard` until finish() returns.
+  virtual void start(at::Tensor shard, at::Tensor whole, Communicator& ranks, Purpose purpose) = 0;
+  // Ends the gather: leaves all shards, or approximations of them, in `whole`, bit for bit the same
+  // on all ranks.
+  virtual void finish() = 0;
 };
 
 class ReductionHook : public Registered {
@@ -76,7 +91,30 @@ class ReductionHook : public Registered {
   // Called once for each rank and bucket. `options`: dtype and device of the gradients.
   virtual std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
                                                 at::TensorOptions options) const = 0;
+
+  // For a hook that gathers parameters too: what a gather over BucketShape::ways ranks sends and
+  // allocates, and what runs it (`options`: dtype and device of the parameters; the shape's
+  // `element` is theirs). Null: the hook gathers nothing. A gather loses bits.
+  virtual ReductionCost gather_cost(const BucketShape&) const { return {}; }
+  virtual std::unique_ptr<BucketGather> make_gather(const BucketShape&, at::TensorOptions) const {
+    return nullptr;
+  }
+  virtual bool gathers() const { return false; }
 };
+
+using Hook = std::shared_ptr<const ReductionHook>;
+
+// What a strategy's option says of a bucket's hook.
+struct HookChoice {
+  // By bucket, when the plan is made: the hook, or null for none. Empty: no bucket has a hook.
+  // Throws Error, with the option's key, for a bucket that the hook cannot reduce.
+  std::function<Hook(const BucketShape&)> choose;
+  std::string note;  // in words, which hook it is
+};
+// Reads the option `key`: "none", the name of a hook, a table of a name and its options, or a
+// function of the script that gets { name, bytes, parameters, ways } of a bucket and returns one of
+// these. Throws Error (options) for anything else.
+HookChoice read_hook(const Values& values, const std::string& key);
 
 template <>
 struct KindOf<ReductionHook> {

@@ -86,13 +86,16 @@ class Flattener {
       flat.reduced = add("reduced gradients", gradient, shard, Category::gradients);
       own_or_view(flat.reduced, flat.gradients);
       flat.reduction = program_.pendings++;
-      if (!b_.hook && !program_.shard_reduction(b_).atoms.empty())
+      const bool apart = b_.sharded_state >= ShardedState::gradients;
+      if ((!b_.hook || apart) && !program_.shard_reduction(b_).atoms.empty())
         flat.shard_reduction = program_.pendings++;
       if (sum != gradient && !b_.hook)
         flat.cast =
             add(std::string("gradients in ") + name_of(sum), sum, partial, Category::buffers, true);
-      const bool apart = b_.sharded_state >= ShardedState::gradients;
-      if (shards && (flat.cast >= 0 || apart))
+      if (b_.hook && apart) {
+        flat.arriving = add("shard of summed gradients", gradient, shard, Category::gradients);
+        program_.slots[flat.arriving].alias_of = flat.gradients;
+      } else if (shards && (flat.cast >= 0 || apart))
         flat.arriving = add("arriving gradients", sum, shard, Category::buffers, true);
       if (flat.cast >= 0 && apart)
         flat.cast_back = add(std::string("arriving gradients in ") + name_of(gradient), gradient,
@@ -242,8 +245,8 @@ Instruction reduction(const Program& program, int bucket) {
   const FlatSlots& flat = b.flat;
   if (b.hook) {
     Instruction i =
-        flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b), Serves::gradients,
-                  flat.reduction, flat.gradients, flat.gradients, reducing);
+        flat_move(program, bucket, Move::Kind::all_reduce, program.hooked_reduction(b),
+                  Serves::gradients, flat.reduction, flat.gradients, flat.gradients, reducing);
     i.code = Code::hook_start;
     return i;
   }
@@ -260,7 +263,7 @@ Instruction reduction(const Program& program, int bucket) {
 // The all-reduce of gradients that are kept as shards, over the ranks that have the same shard.
 Instruction shard_reduction(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
-  const int sum = b.flat.cast >= 0 ? b.flat.arriving : b.flat.reduced;
+  const int sum = b.flat.cast >= 0 && !b.hook ? b.flat.arriving : b.flat.reduced;
   return flat_move(program, bucket, Move::Kind::all_reduce, program.shard_reduction(b),
                    Serves::gradient_shards, b.flat.shard_reduction, sum, sum, reducing);
 }
@@ -310,13 +313,20 @@ std::vector<Instruction> ended(const Program& program, const Instruction& start,
   std::vector<Instruction> code{awaited(start)};
   int sum = start.outputs[0];
   if (sum != start.inputs[0]) let_go(program, code[0], start.inputs[0]);
+  const FlatSlots& flat = program.buckets[start.bucket].flat;
+  const bool hook = start.code == Code::hook_start;
   const auto bring = [&](Code how, int to) {
-    if (to < 0 || sum == to || start.code == Code::hook_start) return;
+    if (to < 0 || sum == to || hook) return;
     code.push_back(emptied(program, start.bucket, how, sum, to));
     sum = to;
   };
   bring(Code::copy, cast_back);
-  bring(adds ? Code::add : Code::copy, program.buckets[start.bucket].flat.reduced);
+  bring(adds ? Code::add : Code::copy, flat.reduced);
+  if (hook && adds) {  // a hook leaves the sum in the gradients, of which the rank keeps its shard
+    code.push_back(between(program, start.bucket, Code::add, Serves::gradients, flat.arriving,
+                           flat.reduced, reducing));
+    let_go(program, code.back(), flat.gradients);
+  }
   if (program.buckets[start.bucket].reduce_per_microbatch)
     code.push_back(begun_anew(program, start.bucket));
   return code;
@@ -325,8 +335,10 @@ std::vector<Instruction> ended(const Program& program, const Instruction& start,
 Instruction gather(const Program& program, int bucket, const char* phase) {
   const Bucket& b = program.buckets[bucket];
   const int from = b.flat.on_device >= 0 ? b.flat.on_device : b.flat.stored;
-  return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, Serves::parameters,
-                   b.flat.gather, from, b.flat.parameters, phase);
+  Instruction i = flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}},
+                            Serves::parameters, b.flat.gather, from, b.flat.parameters, phase);
+  if (b.gather_hook) i.code = Code::hook_start;
+  return i;
 }
 
 }  // namespace

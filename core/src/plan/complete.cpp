@@ -204,7 +204,9 @@ class Finish {
     std::set<int> gathered, released;
     for (const Segment& segment : program_.segments) {
       for (const Instruction& i : segment.code) {
-        if (i.code == Code::start && between_lasting(program_, i)) gathered.insert(i.outputs[0]);
+        const bool starts =
+            i.code == Code::start || (i.begins_transfer() && i.serves == Serves::parameters);
+        if (starts && between_lasting(program_, i)) gathered.insert(i.outputs[0]);
         released.insert(i.release.begin(), i.release.end());
       }
     }

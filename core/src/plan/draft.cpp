@@ -65,6 +65,25 @@ class GuardedReduction final : public BucketReduction {
   const PluginPlace speaker_;
 };
 
+class GuardedGather final : public BucketGather {
+ public:
+  GuardedGather(std::unique_ptr<BucketGather> inner, PluginPlace speaker)
+      : inner_(std::move(inner)), speaker_(std::move(speaker)) {}
+  void start(at::Tensor shard, at::Tensor whole, Communicator& ranks, Purpose purpose) override {
+    call_plugin(
+        speaker_, "began a gather",
+        [&] { inner_->start(std::move(shard), std::move(whole), ranks, purpose); }, Stage::run);
+  }
+  void finish() override {
+    call_plugin(
+        speaker_, "ended a gather", [&] { inner_->finish(); }, Stage::run);
+  }
+
+ private:
+  const std::unique_ptr<BucketGather> inner_;
+  const PluginPlace speaker_;
+};
+
 // Wraps a plugin's hook: whatever it throws names the plugin.
 class GuardedHook final : public ReductionHook {
  public:
@@ -78,19 +97,15 @@ class GuardedHook final : public ReductionHook {
     return call_plugin(speaker_, "described a reduction", [&] { return inner_->exact(bucket); });
   }
   ReductionCost cost(const BucketShape& bucket) const override {
-    return call_plugin(speaker_, "priced a reduction", [&] {
-      const ReductionCost cost = inner_->cost(bucket);
-      const std::string whose = fmt::format("{} for {}", inner_->name(), bucket.name);
-      check_amounts(whose, {{"kept", cost.kept}, {"held", cost.held}});
-      for (const auto* phase : {&cost.start, &cost.finish}) {
-        check_amounts(whose, {{"workspace", phase->workspace},
-                              {"touched", phase->touched},
-                              {"flops", phase->flops}});
-        for (const auto& call : phase->calls)
-          check_amounts(whose + ", " + name_of(call.op), {{"bytes", call.bytes}});
-      }
-      return cost;
-    });
+    return call_plugin(speaker_, "priced a reduction",
+                       [&] { return checked(inner_->cost(bucket), bucket); });
+  }
+  ReductionCost gather_cost(const BucketShape& bucket) const override {
+    return call_plugin(speaker_, "priced a gather",
+                       [&] { return checked(inner_->gather_cost(bucket), bucket); });
+  }
+  bool gathers() const override {
+    return call_plugin(speaker_, "described a gather", [&] { return inner_->gathers(); });
   }
   std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
                                         at::TensorOptions options) const override {
@@ -103,17 +118,43 @@ class GuardedHook final : public ReductionHook {
     }
     return std::make_unique<GuardedReduction>(std::move(made), speaker_);
   }
+  std::unique_ptr<BucketGather> make_gather(const BucketShape& bucket,
+                                            at::TensorOptions options) const override {
+    auto made = call_plugin(
+        speaker_, "made a gather", [&] { return inner_->make_gather(bucket, options); },
+        Stage::run);
+    if (made == nullptr) {
+      throw Error(
+          attributed(speaker_, {Stage::run, "plugin.fault", "",
+                                "its hook made no gather for " + bucket.name, "mend the plugin"}));
+    }
+    return std::make_unique<GuardedGather>(std::move(made), speaker_);
+  }
 
  private:
+  ReductionCost checked(const ReductionCost& cost, const BucketShape& bucket) const {
+    const std::string whose = fmt::format("{} for {}", inner_->name(), bucket.name);
+    check_amounts(whose, {{"kept", cost.kept}, {"held", cost.held}});
+    for (const auto* phase : {&cost.start, &cost.finish}) {
+      check_amounts(
+          whose,
+          {{"workspace", phase->workspace}, {"touched", phase->touched}, {"flops", phase->flops}});
+      for (const auto& call : phase->calls)
+        check_amounts(whose + ", " + name_of(call.op), {{"bytes", call.bytes}});
+    }
+    return cost;
+  }
+
   const std::shared_ptr<const ReductionHook> inner_;
   const PluginPlace speaker_;
 };
 
 void guard_hooks(Program& program, const PluginPlace& speaker) {
   for (Bucket& bucket : program.buckets) {
-    if (bucket.hook == nullptr || dynamic_cast<const GuardedHook*>(bucket.hook.get()) != nullptr)
-      continue;
-    bucket.hook = std::make_shared<GuardedHook>(bucket.hook, speaker);
+    for (Hook* hook : {&bucket.hook, &bucket.gather_hook}) {
+      if (*hook == nullptr || dynamic_cast<const GuardedHook*>(hook->get()) != nullptr) continue;
+      *hook = std::make_shared<GuardedHook>(*hook, speaker);
+    }
   }
 }
 

@@ -385,25 +385,17 @@ class ProgramMaker {
     }
   }
 
-  // Hooks, and reductions in every microbatch, need gradients that each rank keeps whole.
+  // Reductions in every microbatch need gradients that each rank keeps whole.
   bool check_reductions(const Program& program) {
     for (const Bucket& bucket : program.buckets) {
-      const bool whole = bucket.sharded_state < ShardedState::gradients;  // on each rank
-      if (bucket.shard_atoms.empty() ||
-          ((bucket.hook == nullptr || whole) && !bucket.reduce_per_microbatch))
-        continue;
+      if (bucket.shard_atoms.empty() || !bucket.reduce_per_microbatch) continue;
       problems_.add(
           Stage::plan, "hook.parts", "plan",
-          fmt::format("plan: {} gradients that are summed in parts over {} ({} parameters of "
-                      "{})",
-                      bucket.hook ? fmt::format("the hook {} cannot reduce", bucket.hook->name())
-                                  : "no reduction in every microbatch for",
+          fmt::format("plan: no reduction in every microbatch for gradients that are summed in "
+                      "parts over {} ({} parameters of {})",
                       program.mesh.name_of(bucket.shard_atoms), bucket.parameters.size(),
                       bucket.name),
-          bucket.hook
-              ? "leave the hook out, or let each rank keep the whole gradients"
-              : "reduce after the last microbatch alone; whoever keeps parts says when they "
-                "are reduced");
+          "reduce after the last microbatch alone; whoever keeps parts says when they are reduced");
       return false;
     }
     return true;

@@ -27,8 +27,8 @@ std::vector<int> fragments_of(const Graph& graph, int fragments) {
   return layer;
 }
 
-// Refuses other splits of the batch before that over replicas: a replica's samples would not lie
-// together, and what gathers them would go over other replicas.
+// Refuses other splits of the batch before that over replicas, as a replica's samples would not lie
+// together, and what gathers them would go over other replicas; and cuts of other dims over them.
 void check_order(const Program& program, const OuterSteps& steps) {
   static const Dim batch("batch");
   for (int atom = 0; atom < steps.atoms.front(); ++atom) {
@@ -40,6 +40,16 @@ void check_order(const Program& program, const OuterSteps& steps) {
           Stage::plan, "replicas.order", "",
           fmt::format("{} splits the batch before replicas do", program.mesh.name_of({atom})),
           "put the entry for replicas first");
+  }
+  for (const int atom : steps.atoms) {
+    for (const Layout& cut : program.cut) {
+      if (cut[atom].is_shard() && cut[atom].dim != batch)
+        throw Error(Stage::plan, "replicas.cut", "",
+                    fmt::format("an entry cuts {} over {}, whose ranks have replicas of the whole "
+                                "model",
+                                cut[atom].dim.name(), program.mesh.name_of({atom})),
+                    "give that entry an axis of its own");
+    }
   }
 }
 

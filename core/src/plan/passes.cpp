@@ -1,11 +1,14 @@
 // Passes of the core that strategies ask for: buckets of a size, reductions beside backward.
 #include "meshwright/passes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "meshwright/engine/program_facts.h"
+#include "meshwright/error.h"
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
@@ -112,7 +115,13 @@ Pass hook_reductions(
           [axis, choose = std::move(choose)](Program& program) {
             for (Bucket& bucket : program.buckets) {
               if (!reduced_over(program, bucket, axis)) continue;
-              bucket.hook = choose(shape_of(program, bucket, program.first()));
+              Hook hook = choose(shape_of(program, bucket, program.first()));
+              if (hook && bucket.hook && hook->name() != bucket.hook->name())
+                throw Error(Stage::plan, "hook.differs", "hook",
+                            fmt::format("two entries chose different hooks for {}: {} and {}",
+                                        bucket.name, bucket.hook->name(), hook->name()),
+                            "leave hook out of one of them, or name the same in both");
+              if (hook) bucket.hook = std::move(hook);
             }
           },
           Pass::reductions, axis};

@@ -32,8 +32,8 @@ std::map<int, std::pair<int, int>> last_sums(const Program& program) {
     for (const int n : transfers[segment]) {
       const int bucket = code[n].bucket;
       if (code[n].serves != Serves::gradients) continue;
-      if (code[n].code == Code::start) last.erase(bucket);
-      if (code[n].code != Code::wait) continue;
+      if (code[n].begins_transfer()) last.erase(bucket);
+      if (!code[n].awaits_transfer()) continue;
       auto end = static_cast<std::size_t>(n) + 1;
       while (end < code.size() && code[end].bucket == bucket &&
              (code[end].code == Code::copy || code[end].code == Code::add))
@@ -141,7 +141,7 @@ class ForwardUpdates {
     const Bucket& bucket = program_.buckets[read.group];
     const bool shards = bucket.sharded_state == ShardedState::parameters;
     // A gather that another segment has begun leaves no place for the update.
-    const bool begun = program_.segments[segment].code[read.first].code == Code::wait;
+    const bool begun = program_.segments[segment].code[read.first].awaits_transfer();
     if (ordered(read.group) || (shards && begun)) return false;
     order_.push_back(read.group);
     if (!bucket.update_overlaps_forward) return false;

@@ -108,7 +108,7 @@ class OneGather {
       const bool brings = i.code == Code::copy;
       if (program_.slots[parameters].transient) {
         Gathered& now = gathered_[parameters];
-        const bool waits = i.code == Code::wait;
+        const bool waits = i.awaits_transfer();
         if (!waits) now.lanes.insert(i.lane);
         kept = !std::exchange(waits ? now.awaited : brings ? now.brought : now.started, true);
       }

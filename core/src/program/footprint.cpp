@@ -498,7 +498,9 @@ void FootprintMaker::start_lasting() {
 }
 
 void FootprintMaker::hooked(bool begins) {
-  const ReductionCost cost = rank_.reduction(i_.bucket);
+  const bool gathers = i_.serves == Serves::parameters;
+  const ReductionCost cost = gathers ? rank_.gather(i_.bucket) : rank_.reduction(i_.bucket);
+  if (gathers && begins) open(i_.outputs[0]);
   const ReductionCost::Phase& phase = begins ? cost.start : cost.finish;
   if (begins) step(true, cost.held);
   pass(0, phase.workspace);
@@ -508,7 +510,7 @@ void FootprintMaker::hooked(bool begins) {
          .flops = phase.flops,
          .bytes = static_cast<double>(phase.touched)});
   for (const ReductionCost::Call& call : phase.calls)
-    transfer(call.op, program_.reduction(bucket()), call.bytes);
+    transfer(call.op, {i_.move.atoms, i_.move.stages}, call.bytes);
 }
 
 // Every rank reads its gradients for the norm. On CPUs, gradients below 4 bytes are widened for it,

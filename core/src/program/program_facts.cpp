@@ -278,9 +278,19 @@ BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordin
     shape.parameters.push_back(program.graph->value(parameter.value).name);
     shape.shapes.push_back(program.local_shape(program.slots[parameter.slot], at));
   }
-  shape.elements = program.elements(bucket, at);
+  shape.elements = program.shard_elements(bucket, at) * program.mesh.ways(bucket.shard_atoms);
   shape.element = bytes_of(program.gradient_dtype);
-  shape.ways = program.ways(program.reduction(bucket));
+  shape.ways = program.ways(program.hooked_reduction(bucket));
+  shape.own_elements = program.shard_elements(bucket, at);
+  shape.own_offset =
+      shape.own_elements * program.mesh.index_in_group(program.mesh.rank(at), bucket.shard_atoms);
+  return shape;
+}
+
+BucketShape gathered_shape_of(const Program& program, const Bucket& bucket, const Coordinates& at) {
+  BucketShape shape = shape_of(program, bucket, at);
+  shape.element = bytes_of(program.dtype);
+  shape.ways = program.mesh.ways(bucket.shard_atoms);
   return shape;
 }
 

@@ -368,6 +368,12 @@ ReductionCost RankView::reduction(int bucket) const {
   return b.hook ? b.hook->cost(shape_of(program_, b, at_)) : ReductionCost{};
 }
 
+ReductionCost RankView::gather(int bucket) const {
+  const Bucket& b = program_.buckets[bucket];
+  return b.gather_hook ? b.gather_hook->gather_cost(gathered_shape_of(program_, b, at_))
+                       : ReductionCost{};
+}
+
 RankViews::RankViews(std::shared_ptr<const RankView> largest) {
   const RankView& first = *largest;
   const Program& program = first.program();

@@ -125,6 +125,7 @@ class Executor : public RankRun {
     bool leaves_out = false;  // leaves out updates of steps that are not finite
     std::map<Connection, std::unique_ptr<Communicator>> communicators;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
+    std::vector<std::unique_ptr<BucketGather>> gathers;   // of each bucket; null without a hook
     std::vector<Begun> begun;                             // transfers not awaited yet
     Left left;
     Moment met;

@@ -110,7 +110,9 @@ at::Tensor Executor::finish(Begun& begun, const Microbatch& m) {
   if (start.code == Code::hook_start) {
     const Ledger::Scope scope(ledger_, Category::buffers);
     const Ledger::Kernel kernel(ledger_);
-    kept_->hooks[start.said->bucket]->finish();
+    const auto bucket = static_cast<std::size_t>(start.said->bucket);
+    start.said->serves == Serves::parameters ? kept_->gathers[bucket]->finish()
+                                             : kept_->hooks[bucket]->finish();
   }
   if (move.exchanges_rows() && move.to == graph_.sparse.dims.front())
     return reordered(underway.out, m.rows[static_cast<std::size_t>(start.output.rows)].from, true);
@@ -127,7 +129,12 @@ Underway Executor::begin(Lowered& l, Microbatch& m) {
   if (l.code == Code::hook_start) {
     const Ledger::Scope scope(ledger_, Category::buffers);
     const Ledger::Kernel kernel(ledger_);
-    kept_->hooks[i.bucket]->start(storage_[l.input.slot], group(l), purpose);
+    if (i.serves == Serves::parameters) {
+      const at::Tensor& whole = storage_.open(l.output.slot);
+      kept_->gathers[i.bucket]->start(storage_[l.input.slot], whole, group(l), purpose);
+    } else {
+      kept_->hooks[i.bucket]->start(storage_[l.input.slot], group(l), purpose);
+    }
     return {};
   }
   if (l.of_step) return start_lasting(l);
@@ -259,11 +266,16 @@ at::Tensor Executor::in_own_order(at::Tensor whole, const Dims& dims, int microb
 void Executor::make_hooks() {
   Ledger::Scope scope(ledger_, Category::buffers);
   kept_->hooks.clear();
+  kept_->gathers.clear();
   const auto options =
       at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
   for (const Bucket& bucket : program_.buckets) {
     kept_->hooks.push_back(bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options)
                                        : nullptr);
+    kept_->gathers.push_back(bucket.gather_hook ? bucket.gather_hook->make_gather(
+                                                      gathered_shape_of(program_, bucket, at_),
+                                                      options.dtype(scalar_type(program_.dtype)))
+                                                : nullptr);
   }
 }
 

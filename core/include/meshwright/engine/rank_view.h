@@ -150,6 +150,8 @@ class RankView {
   Range all_of_matrix(int slot) const { return {0, of_matrix(slot, -1).offset}; }
   // ReductionHook::cost of a bucket's hook; zeros without a hook.
   ReductionCost reduction(int bucket) const;
+  // ReductionHook::gather_cost of a bucket's gather_hook; zeros without one.
+  ReductionCost gather(int bucket) const;
 
  private:
   Scratch make_workspace(int op, Piece piece, int part, int ring_alike) const;
