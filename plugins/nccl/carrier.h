@@ -1,5 +1,5 @@
 // The carrier over NCCL: messages between processes go through a TCPStore, collectives and
-// transfers of ranks through ProcessGroupNCCL.
+// transfers of ranks through a library's communicators.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,15 @@
 
 #include "meshwright/carrier.h"
 #include "meshwright/store_link.h"
+#include "source.h"
 
 namespace nccl {
 
-class NcclCarrier final : public mw::Carrier {
+class NcclCarrier : public mw::Carrier {
  public:
-  NcclCarrier();
+  // Joins the processes that the launcher has started. `library` lives as long as the carrier.
+  NcclCarrier(const Library& library, mw::Rendezvous at)
+      : library_(library), link_(std::move(at)) {}
 
   int processes() const override { return link_.at().processes; }
   int process() const override { return link_.at().process; }
@@ -29,6 +32,7 @@ class NcclCarrier final : public mw::Carrier {
   void end(bool well) noexcept override { link_.end(well); }
 
  private:
+  const Library& library_;
   mw::StoreLink link_;
   int runs_ = 0;
 };

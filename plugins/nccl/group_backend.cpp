@@ -1,4 +1,4 @@
-// Hands checked calls to ProcessGroupNCCL, and follows each until its rank waits for it.
+// Hands checked calls to NCCL, and follows each until its rank waits for it.
 #include "group_backend.h"
 
 #include <c10/core/Event.h>
@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 
 #include <utility>
-
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "meshwright/error.h"
 
@@ -65,10 +63,10 @@ class Followed final : public c10d::Work {
 GroupBackend::GroupBackend(NcclSource& source, const mw::Connection& group, int index)
     : CheckedBackend(group.axis, group.ranks, index, source.timeout()),
       source_(source),
-      device_(c10::impl::VirtualGuardImpl(at::kCUDA).getDevice()),
+      device_(c10::impl::VirtualGuardImpl(source.library().type()).getDevice()),
       line_(source.line_of(group, index, device_)),
       nccl_(source.join(group, index, device_)) {
-  if (group.pair) connect_pair();
+  if (group.pair && source.library().connects_pairs()) connect_pair();
 }
 
 // Makes the first transfer of a pair, in which NCCL connects sender and receiver, and for which
@@ -114,7 +112,7 @@ GroupBackend::WorkPtr GroupBackend::issue(Issue issue) {
 GroupBackend::WorkPtr GroupBackend::called(const Issue& given) {
   using mw::Collective;
   Issue issue = given;
-  c10d::ProcessGroupNCCL& nccl = *nccl_;
+  c10d::Backend& nccl = *nccl_;
   const mw::comm::Call& call = issue.call;
   WorkPtr work;
   switch (call.op) {

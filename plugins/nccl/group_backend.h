@@ -1,4 +1,4 @@
-// A rank's backend in a group over several processes: ProcessGroupNCCL, behind the checks and the
+// A rank's backend in a group over several processes: NCCL, behind the checks and the
 // pairing of sends that Communicator promises.
 #pragma once
 

@@ -9,7 +9,6 @@
 #include <array>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "group_backend.h"
 #include "meshwright/error.h"
@@ -40,10 +39,11 @@ std::string key_of(const mw::Connection& c) {
 
 }  // namespace
 
-NcclSource::NcclSource(mw::StoreLink& link, const std::string& run,
+NcclSource::NcclSource(const Library& library, mw::StoreLink& link, const std::string& run,
                        const std::vector<std::vector<int>>& ranks, const mw::Platform& platform,
                        std::chrono::milliseconds timeout)
-    : link_(link),
+    : library_(library),
+      link_(link),
       run_(run),
       platform_(platform),
       timeout_(timeout),
@@ -77,6 +77,7 @@ NcclSource::~NcclSource() {
 }
 
 bool NcclSource::is_here(const std::vector<int>& group, int index) const {
+  if (library_.joins_threads()) return false;
   const auto process_of = [&](int rank) { return process_of_.at(static_cast<std::size_t>(rank)); };
   const int own = process_of(group.at(static_cast<std::size_t>(index)));
   return std::all_of(group.begin(), group.end(), [&](int rank) { return process_of(rank) == own; });
@@ -121,11 +122,9 @@ GroupPtr NcclSource::join(const mw::Connection& group, int index, at::Device dev
   }
   mw::meet_on_devices({*devices_, name, group.axis, group.ranks, timeout_, [this] { check(); }},
                       group.ranks.at(static_cast<std::size_t>(index)), named(platform_, device));
-  auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/group.pair);
-  options->timeout = timeout_;
-  auto made = c10::make_intrusive<c10d::ProcessGroupNCCL>(link_.store(run_ + "/" + name), index,
-                                                          static_cast<int>(group.ranks.size()),
-                                                          std::move(options));
+  const GroupPtr made =
+      library_.make(link_.store(run_ + "/" + name), index, static_cast<int>(group.ranks.size()),
+                    /*urgent=*/group.pair, timeout_);
   {
     const std::lock_guard lock(mutex_);
     groups_.emplace(std::pair{name, index}, made);

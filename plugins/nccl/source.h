@@ -20,18 +20,30 @@
 #include "meshwright/store_link.h"
 #include "meshwright/world.h"
 
-namespace c10d {
-class ProcessGroupNCCL;
-}
-
 namespace nccl {
 
-using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
+using GroupPtr = c10::intrusive_ptr<c10d::Backend>;
+
+// What makes communicators: NCCL, or what stands for it in tests.
+class Library {
+ public:
+  virtual ~Library() = default;
+  virtual at::DeviceType type() const { return at::kCUDA; }
+  // Makes the communicator of member `index` of `ways`, which find each other by the store. Returns
+  // before the others have come (Backend::eagerConnectSingleDevice waits for them). `urgent`: for
+  // its stream.
+  virtual GroupPtr make(c10::intrusive_ptr<c10d::Store> store, int index, int ways, bool urgent,
+                        std::chrono::milliseconds timeout) const = 0;
+  // Whether it also connects ranks of one process, in place of the backend of threads.
+  virtual bool joins_threads() const { return false; }
+  // Whether a pair makes its first transfer when it is made. False: a test shows what happens then.
+  virtual bool connects_pairs() const { return true; }
+};
 
 class NcclSource final : public mw::CommunicatorSource {
  public:
   // `run`: a name that is unique among the runs of these processes.
-  NcclSource(mw::StoreLink& link, const std::string& run,
+  NcclSource(const Library& library, mw::StoreLink& link, const std::string& run,
              const std::vector<std::vector<int>>& ranks, const mw::Platform& platform,
              std::chrono::milliseconds timeout);
   ~NcclSource() override;
@@ -64,6 +76,7 @@ class NcclSource final : public mw::CommunicatorSource {
     }
   }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  const Library& library() const { return library_; }
   // Throws Aborted if a rank has failed.
   void check() const;
 
@@ -75,6 +88,7 @@ class NcclSource final : public mw::CommunicatorSource {
   void stop(const std::string& reason);
   void fail(const std::string& reason);
 
+  const Library& library_;
   mw::StoreLink& link_;
   const std::string run_;
   const mw::Platform& platform_;

@@ -1,0 +1,111 @@
+"""The plugin nccl's own code over a library that stands for NCCL (tests/plugins/sim_nccl): mixes of
+processes and threads on simulated devices equal one rank, nothing is out of order, and what would
+deadlock on GPUs does so here, with the rank and the op named."""
+import json
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+from cases import BIN, TEST_PLUGINS, ProgramCase, matrix
+from ports import free_ports
+
+SCRIPT = """local mw = require "meshwright"
+local dp, zero, tp, pp, sp, ep, diloco = mw.plugins("dp", "zero", "tp", "pp", "sp", "ep", "diloco")
+local llama = mw.llama { layers = 4, hidden = 32, heads = 4, kv_heads = 2, ffn = 48, vocab = 64 }
+local moe = mw.moe { layers = 4, hidden = 32, heads = 4, kv_heads = 2, ffn = 48, expert_ffn = 16, experts = 4, top_k = 2, vocab = 64 }
+mw.plugins("sim")
+mw.train { model = %s, data = mw.synthetic {}, precision = "fp64", sequence = 16, plan = %s, batch = 8, microbatch = 1,
+  optimizer = %s, steps = %d, device = %s, timeout = %d }
+"""
+LAUNCHERS = re.compile(r"OMPI_|PMIX|PMI_|MV2_|SLURM_|MASTER_|TORCHELASTIC|RANK|WORLD_SIZE|LOCAL_RANK")
+ADAMW = "mw.adamw { lr = 1e-3, clip = 1 }"
+# The plan, the number of processes, the model.
+MIXES = [
+    ("{ dp(2), tp(2), sp() }", 2, "llama"), ("{ zero { 2, stage = 3 }, tp(2) }", 4, "llama"), ("{ sp(2), dp(2) }", 4, "llama"),
+    ('{ pp { 2, schedule = "zbv" }, zero { 2, stage = 2 } }', 2, "llama"), ('{ pp { 2, schedule = "dualpipev" }, sp(2) }', 4, "llama"),
+    ("{ zero { 2, stage = 1 }, ep(2) }", 2, "moe"), ('{ tp { 2, overlap = true }, sp() }', 2, "llama"),
+    ('{ dp(2), mw.directives { { "stream", { axis = "dp", phase = "gradients" }, "background" } } }', 2, "llama"),
+]
+MORE = [
+    ('{ pp { 4, schedule = "1f1b" }, dp(2) }', 4, "llama"), ('{ sp { 4, form = "ring" } }', 4, "llama"), ('{ sp { 2, form = "ulysses" }, tp(2) }', 4, "llama"),
+    ('{ pp { 2, schedule = "zb-h1" }, ep(2), dp(2) }', 4, "moe"), ('{ pp { 2, chunks = 2, schedule = "interleaved" }, tp(2), sp() }', 4, "llama"),
+    ("{ zero { 4, stage = 3, replicas = 2 } }", 4, "llama"),
+    ("{ ep(2), tp(2), dp(2) }", 4, "moe"), ("{ sp(2), ep(2), zero { 2, stage = 2 } }", 4, "moe"),
+    ('{ pp { 2, schedule = "zbv" }, sp(2), zero { 2, stage = 3 } }', 4, "llama"),
+]
+
+
+class SimulatedNccl(ProgramCase):
+    def start(self, plan, processes, model="llama", timeout=120, steps=3, **environment):
+        self.write(SCRIPT % (model, plan, ADAMW, steps, '"sim"', timeout))
+        port, = free_ports(1)
+        clean = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}
+        started = []
+        for process in range(processes):
+            own = {"WORLD_SIZE": str(processes), "RANK": str(process), "LOCAL_RANK": str(process), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            started.append(subprocess.Popen(
+                [BIN, "run", "script.lua", "--json", "--communicator", "sim_nccl", "--plugin-path", TEST_PLUGINS], cwd=self.folder, text=True,
+                env={**clean, **own, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+            self.addCleanup(started[-1].communicate)
+            self.addCleanup(started[-1].kill)
+        return started
+
+    def ends(self, started):
+        """By process: its exit code, what it printed, and what it said."""
+        return [(process.returncode, *said) for said, process in [(process.communicate(timeout=300), process) for process in started]]
+
+    def equals_one_rank(self, plan, processes, model):
+        one = self.only("run", self.write(SCRIPT % (model, "{}", ADAMW, 3, "nil", 120)), "--plugin-path", TEST_PLUGINS)
+        ended = self.ends(self.start(plan, processes, model))
+        self.assertEqual([code for code, *_ in ended], [0] * processes, ended)
+        run = json.loads(ended[0][1].splitlines()[-1])
+        if model == "llama":  # how many rows go to experts depends on the data
+            self.sent_as_predicted(run)
+        for here, there in zip(run["losses"], one["losses"], strict=True):
+            self.assertAlmostEqual(here, there, delta=1e-10)
+        for _, _, said in ended:
+            told = re.findall(r"(?m)^sim: (.*)$", said)  # one line of counts: a second one would tell of a race
+            self.assertEqual(len(told), 1, said)
+            self.assertTrue(told[0].endswith(" ops;" + 8 * " 0" + " bytes left"), told)
+
+    def test_mixes_equal_one_rank(self):
+        for mix in MIXES:
+            with self.subTest(mix):
+                self.equals_one_rank(*mix)
+
+    @matrix
+    def test_more_mixes_equal_one_rank(self):
+        for mix in MORE:
+            with self.subTest(mix):
+                self.equals_one_rank(*mix)
+
+    def fails(self, plan, processes, expected, **environment):
+        ended = self.ends(self.start(plan, processes, timeout=5, **environment))
+        self.assertEqual([code for code, *_ in ended], [1] * processes, ended)
+        self.assertRegex(ended[0][1] + ended[0][2], expected)
+
+    def test_pairs_that_connect_in_their_first_transfer_deadlock_in_a_ring(self):
+        """Each rank would wait in its send for the next one's receive, which comes after that one's own send."""
+        self.fails("{ sp(2) }", 2, r"On rank \d: .*timed out: member \d has not come to message 0 for layers\.0\.attention\.\S+ \(forward\)",
+                   SIM_NCCL_UNCONNECTED="1")
+
+    def test_pairs_that_share_a_stream_deadlock(self):
+        """As they would if a device had no stream for each of them; the plugin counts them."""
+        self.fails('{ pp { 2, schedule = "zbv" }, sp(2) }', 2, r"On rank \d: .*(timed out: member \d has not come to message|NCCL has failed or timed out in (pp|cp)/)",
+                   SIM_NCCL_STREAMS="1")
+
+    def test_a_process_that_is_killed_ends_the_others(self):
+        first, second = self.start("{ dp(2), tp(2) }", 2, timeout=600, steps=1 << 30)
+        for line in first.stderr:
+            if line.startswith("step "):
+                break
+        second.send_signal(signal.SIGKILL)
+        stdout, stderr = first.communicate(timeout=300)
+        self.assertEqual(first.returncode, 1, stdout + stderr)
+        self.assertRegex(stdout + stderr, "process 1 .*(gone|ended|lost)")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
