@@ -204,10 +204,14 @@ std::string note_of(const CompareOutcome& o) {
     parameters.insert(lossy->parameters.begin(), lossy->parameters.end());
   }
   if (who.empty()) return "";
-  if (o.lossy_a.gathers || o.lossy_b.gathers)
+  std::vector<std::string> gathering;
+  for (const auto& [side, lossy] : {std::pair("a", &o.lossy_a), std::pair("b", &o.lossy_b)})
+    for (const std::string& hook : lossy->gathering)
+      gathering.push_back(fmt::format("{} of {}", hook, side));
+  if (!gathering.empty())
     return fmt::format(
         "the hook {} gathers less than the parameters, by choice, so that every activation differs",
-        fmt::join(who, " and "));
+        fmt::join(gathering, " and "));
   // A lossy hook changes the gradients of the first step and, by the update, all that comes later.
   const bool before =
       o.first && o.first->key.step == 0 &&

@@ -182,12 +182,12 @@ int last_user(const Graph& graph, int parameter) {
 
 LossyHooks lossy_hooks(const Plan& plan) {
   LossyHooks lossy;
-  std::set<std::string> names;
+  std::set<std::string> names, gathering;
   for (const Program& program : plan.programs) {
     for (const Bucket& bucket : program.buckets) {
       if (bucket.gather_hook) {
         names.insert(bucket.gather_hook->name());
-        lossy.gathers = true;
+        gathering.insert(bucket.gather_hook->name());
       }
       if (!bucket.hook) continue;
       const BucketShape shape = shape_of(program, bucket, program.first());
@@ -197,6 +197,7 @@ LossyHooks lossy_hooks(const Plan& plan) {
     }
   }
   lossy.names.assign(names.begin(), names.end());
+  lossy.gathering.assign(gathering.begin(), gathering.end());
   return lossy;
 }
 

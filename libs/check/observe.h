@@ -56,8 +56,9 @@ int last_user(const Graph& graph, int parameter);
 
 // The reduction hooks of a plan that lose bits (ReductionHook::exact).
 struct LossyHooks {
-  std::vector<std::string> names;    // names of the hooks, each once
-  bool gathers = false;              // parameters are gathered so: no activation is one rank's
+  std::vector<std::string> names;  // names of the hooks, each once
+  // Those that gather parameters, so that no activation is one rank's.
+  std::vector<std::string> gathering;
   std::set<std::string> parameters;  // names of the parameters whose gradients they reduce
 };
 LossyHooks lossy_hooks(const Plan& plan);

@@ -275,7 +275,7 @@ VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tole
   const NotFinite& end = reference.end();
   const LossyHooks lossy = lossy_hooks(*plan);
   outcome.lossy = lossy.names;
-  outcome.lossy_gather = lossy.gathers;
+  outcome.lossy_gathers = lossy.gathering;
   const double first = std::max({outcome.first_loss, outcome.first_norm, outcome.gradients});
   const double all = std::max({first, outcome.loss, outcome.grad_norm, outcome.parameters});
   if (lossy.names.empty() && all <= tolerance) {
@@ -291,12 +291,13 @@ VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tole
   }
   // Replicas have a step's samples in another order than one rank: no activation lies as there.
   // A gather that loses bits changes every activation.
-  if (!replicas && !lossy.gathers) {
+  if (!replicas && lossy.gathering.empty()) {
     const auto alike = one_rank_plan(*plan, true);
     const Reference detailed(experiment, *alike, plan.get(), 1, stop);
     compare(experiment, *plan, detailed, 1, stop, true, outcome);
   }
-  if (!outcome.diverged && !lossy.gathers) blame_parameter(*plan->graph, lossy.parameters, outcome);
+  if (!outcome.diverged && lossy.gathering.empty())
+    blame_parameter(*plan->graph, lossy.parameters, outcome);
   return outcome;
 } catch (const Stopped& stopped) {
   if (experiment.processes != nullptr && dynamic_cast<const StoppedAll*>(&stopped) == nullptr)

@@ -21,7 +21,7 @@ void members(Pack& pack, VerifyOutcome& o) {
   pack(o.interrupted, o.equal, o.undecided, o.steps, o.tolerance, o.loss, o.gradients, o.parameters,
        o.grad_norm, o.first_loss, o.first_norm, o.worst, o.errors, o.diverged, o.first,
        o.not_finite, o.followed, o.apart, o.parted_step, o.parted_update, o.parted_error, o.lossy,
-       o.lossy_gather);
+       o.lossy_gathers);
 }
 template <class Pack>
 void members(Pack& pack, RunRecord& record) {

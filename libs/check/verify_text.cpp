@@ -24,11 +24,11 @@ std::string said(const VerifyOutcome& o) {
 }
 
 std::string note_of_hooks(const VerifyOutcome& o) {
-  if (o.lossy_gather)
+  if (!o.lossy_gathers.empty())
     return fmt::format(
         "the hook {} gathers less than the parameters, by choice, so that no activation of the mix "
         "can equal one rank's",
-        fmt::join(o.lossy, " and "));
+        fmt::join(o.lossy_gathers, " and "));
   return fmt::format(
       "the hook {} sends less than the gradients, by choice, so the mix cannot equal one rank; {}",
       fmt::join(o.lossy, " and "),

@@ -141,8 +141,8 @@ Error Checkpoints::of_another_hook(int bucket, std::size_t which, const at::Tens
           fmt::format("checkpoint {}: of what the reduction hook of bucket {} keeps, number {} is "
                       "{} there and {} here",
                       setup_.from->folder().string(), bucket, which, shape(there), shape(here)),
-          "resume with the version of the hook's plugin that wrote it, or with another hook: then "
-          "what it keeps begins anew"};
+          "resume with the hook that wrote it, in the version that its plugin had; or name another "
+          "hook in the plan, not by a function: then what it keeps begins anew"};
 }
 
 void Checkpoints::load_hooks(RankRun& executor) const {

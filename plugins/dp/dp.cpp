@@ -56,9 +56,7 @@ class DataParallel : public mw::Strategy {
     draft.add_pass(mw::bucket_gradients(bucket_));
     if (overlap_ && ways_ > 1) draft.add_pass(mw::overlap_gradient_reduction());
     if (each_) draft.add_pass(mw::reduce_each_microbatch("dp"));
-    if (!hook_.choose) return;
-    draft.add_pass(mw::hook_reductions("dp", hook_.choose));
-    draft.note(fmt::format("dp({}): gradients are summed by {}", ways_, hook_.note));
+    if (hook_.choose) draft.add_pass(mw::hook_reductions("dp", hook_.choose, hook_.note));
   }
 
  private:

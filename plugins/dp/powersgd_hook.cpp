@@ -164,7 +164,7 @@ PowerSgdHook::PowerSgdHook(const mw::Values& values)
     : rank_(values.integer("rank")), even_if_larger_(values.flag("even_if_larger")) {}
 
 void PowerSgdHook::check(const mw::BucketShape& bucket) const {
-  if (bucket.element >= 4) return;
+  if (bucket.element >= 4 || exact(bucket)) return;
   throw mw::Error(mw::Stage::plan, "hook.dtype", "",
                   fmt::format("powersgd factors gradients, and {} has them in {} bytes each",
                               bucket.name, bucket.element),

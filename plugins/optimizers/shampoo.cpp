@@ -156,7 +156,7 @@ class Shampoo final : public Optimizer {
   UpdateRule rule(int group) const override {
     if (group == 0) return {.states = {"sum"}, .apply = &others_};
     using Side = MatrixState::Side;
-    return {{"average"},
+    return {{"momentum"},
             &average_,
             &precondition_,
             &apply_,

@@ -419,7 +419,7 @@ class Zero : public mw::Strategy {
         update_on_device_(values.text("update") == "device"),
         overlap_update_(values.flag("overlap_update")),
         hook_(mw::read_hook(values, "hook")),
-        gather_(mw::read_hook(values, "gather")) {
+        gather_(mw::read_hook(values, "gather", "\"none\", a hook that gathers, as \"int8\"")) {
     if (offload_ == mw::Offload::parameters && stage_ < 3) {
       throw mw::Error(
           mw::Stage::options, "option.conflict", "offload",
@@ -492,11 +492,8 @@ class Zero : public mw::Strategy {
     storage.update_on_device = update_on_device_;
     storage.update_overlaps = overlap_update_;
     storage.gather = gather_;
-    if (hook_.choose) {
-      draft.add_pass(mw::hook_reductions("zero", hook_.choose));
-      draft.note(fmt::format("zero({}): gradients are summed by {}", ways_, hook_.note));
-    }
-    if (gather_.choose)
+    if (hook_.choose) draft.add_pass(mw::hook_reductions("zero", hook_.choose, hook_.note));
+    if (gather_.choose && ways_ > replicas_)
       draft.note(fmt::format("zero({}): parameters are gathered by {}", ways_, gather_.note));
     draft.add_pass(shard_storage(storage));
   }

@@ -81,6 +81,19 @@ class Hooks(ProgramCase):
           { precision = "fp16", loss_scale = { init = 2 ^ 40, interval = 2 }, steps = 4 })"""))
         self.assertEqual(run["skipped_steps"], [0, 1, 2, 3])
 
+    def test_options_tell_hooks_apart(self):
+        """A function's hooks too, which have no name in the plan's text."""
+        one, two, same = self.all("run", self.write(HEAD + "for _, r in ipairs { 1, 2, 1 } do train { zero { 2, hook = function(b) return dp.powersgd { rank = r } end } } end"))
+        self.assertNotEqual(one["plan_hash"], two["plan_hash"])
+        self.assertNotEqual(one["hash"], two["hash"])
+        self.assertEqual(one["hash"], same["hash"])
+
+    def test_bf16_beside_zero_sends_half(self):
+        for stage in (1, 2, 3):
+            plain, half = (next(use for use in run["communication"] if use["phase"] == "gradients") for run in self.all("run", self.write(
+                HEAD + f"train {{ zero {{ 2, stage = {stage} }} }} train {{ zero {{ 2, stage = {stage}, hook = 'bf16' }} }}")))
+            self.assertEqual((half["op"], 2 * half["bytes"]), ("reduce-scatter", plain["bytes"]))
+
     def test_verify_says_what_a_gather_loses(self):
         done = self.call("run", self.write(HEAD + 'mw.verify(experiment { zero { 2, stage = 3, gather = "int8" } })'))
         self.assertIn("the hook int8 gathers less than the parameters, by choice, so that no activation", done.stdout)
@@ -108,6 +121,8 @@ class Hooks(ProgramCase):
             ("dp { 2, hook = function() return 7 end }", 3, "function.result plan[1].hook"),
             ('dp { 2, hook = function() error("no hook today") end }', 2, "script.error"),
             ('dp { 2, hook = "bf16" }, zero { 2, stage = 2, hook = "int8" }', 3, "hook.differs plan[2].hook"),
+            ('dp { 2, hook = dp.powersgd { rank = 2 } }, zero { 2, hook = "powersgd" }', 3, "hook.differs plan[2].hook"),
+            ('zero { 2, stage = 3, gather = true }', 2, "option.choice plan[1].gather"),
             ('zero { 2, gather = "int8" }', 2, "option.needs plan[1].gather"),
             ('zero { 2, stage = 3, gather = "bf16" }', 3, "hook.gathers plan[1].gather"),
             ('zero { 2, hook = "bf61" }', 2, "option.choice plan[1].hook"),

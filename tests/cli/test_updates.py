@@ -167,6 +167,7 @@ class Updates(ProgramCase):
         for inner in ("lamb", "adafactor", "free"):  # updates that read sums, and those left out by an overflow
             by = inner if inner == "free" else f"mw.ema {{ {inner} }}"
             self.only("run", self.write(SCRIPT + f"mw.train(experiment(llama, {{ zero {{ 2, stage = 1 }} }}, {{ optimizer = {by}, {evaluated} }}))"))
+        self.only("run", self.write(SCRIPT + "mw.train(experiment(llama, { dp(2) }, { optimizer = mw.ema { mw.shampoo { lr = 0.1 } } }))"))
         for mix in ("{ dp(2), tp(2) }", "{ zero { 2, stage = 2 }, tp(2) }"):
             overflows = "precision = 'fp16', loss_scale = { init = 2^40, interval = 2 }, check = 'replicas'"
             run = self.only("run", self.write(SCRIPT + f"mw.train(experiment(llama, {mix}, {{ optimizer = owner, {overflows} }}))"))

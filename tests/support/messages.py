@@ -157,7 +157,7 @@ MESSAGES = {
     "hook.dtype": [r"plan\[1\]\.hook: powersgd factors gradients, and .* has them in 2 bytes each "
                    r"\[write main_gradients = \"fp32\" in the experiment\]",
                    r"plan\[1\]\.hook: it refuses bucket \d+ \[let it\]"],
-    "hook.differs": [r"plan\[2\]\.hook: two entries chose different hooks for .*: bf16 and int8 \[leave hook out of one .*\]"],
+    "hook.differs": [r"plan\[2\]\.hook: two entries chose different hooks for .*: .* and .* \[leave hook out of one .*\]"],
     "hook.gathers": [r"plan\[1\]\.gather: the hook bf16 sums gradients, and gathers no parameters \[gather = \"int8\", .*\]"],
     "hook.parts": [r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
     "kit.folder": [r"\"\w+\" exists already \[choose another name, or go to another folder\]",
@@ -238,6 +238,7 @@ MESSAGES = {
                       r"(model\.block: the op|device: the device) \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
                       r"model\.block: there is no op \"\w+\" \[(did you mean \"\w+\"\? )?ops: .*",
                       rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
+                      r"plan\[1\]\.gather: got true; there are \"none\", a hook that gathers, as \"int8\", or a function \[leave it out .*\]",
                       r"plan\[1\]\.hook: got .*; there are \"none\", \"bf16\", \"int8\", \"powersgd\", or a function \[leave "
                      r"it out .*\]",
                       rf"({NAME}: )?there is no (scheduler|reduction hook|{NAME}) \".*\" \[(did you mean \".*\"\? "

@@ -82,6 +82,9 @@ class BucketGather {
 
 class ReductionHook : public Registered {
  public:
+  // The name and the options, as read_hook() has read them.
+  virtual std::string identity() const { return name() + options_; }
+  void set_options(std::string options) { options_ = std::move(options); }
   // Throws Error (plan), with the reason, for a bucket that the hook cannot reduce.
   virtual void check(const BucketShape&) const {}
   // Whether the sum is exact except for rounding in the gradients' dtype. If not, `verify` cannot
@@ -100,9 +103,16 @@ class ReductionHook : public Registered {
     return nullptr;
   }
   virtual bool gathers() const { return false; }
+
+ private:
+  std::string options_;
 };
 
 using Hook = std::shared_ptr<const ReductionHook>;
+// A hook's name with its options, by which hooks are told apart; "": there is none.
+inline std::string identity_of(const Hook& hook) {
+  return hook ? hook->identity() : "";
+}
 
 // What a strategy's option says of a bucket's hook.
 struct HookChoice {
@@ -113,8 +123,9 @@ struct HookChoice {
 };
 // Reads the option `key`: "none", the name of a hook, a table of a name and its options, or a
 // function of the script that gets { name, bytes, parameters, ways } of a bucket and returns one of
-// these. Throws Error (options) for anything else.
-HookChoice read_hook(const Values& values, const std::string& key);
+// these. `choices`: the values that messages name; empty: all hooks. Throws Error (options) for
+// anything else.
+HookChoice read_hook(const Values& values, const std::string& key, std::string choices = "");
 
 template <>
 struct KindOf<ReductionHook> {

@@ -93,6 +93,7 @@ class GuardedHook final : public ReductionHook {
   std::string name() const override {
     return call_plugin(speaker_, "named a reduction", [&] { return inner_->name(); });
   }
+  std::string identity() const override { return inner_->identity(); }
   bool exact(const BucketShape& bucket) const override {
     return call_plugin(speaker_, "described a reduction", [&] { return inner_->exact(bucket); });
   }

@@ -197,8 +197,8 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.overlap);
   add(bucket.reduce_per_microbatch);
   if (bucket.gather_overlaps_forward) add(std::string("gather overlaps forward"));
-  add(bucket.hook ? bucket.hook->name() : std::string());
-  if (bucket.gather_hook) add("gathered by " + bucket.gather_hook->name());
+  add(identity_of(bucket.hook));
+  if (bucket.gather_hook) add("gathered by " + identity_of(bucket.gather_hook));
   add(bucket.sharded_state);
   add(bucket.offload);
   if (bucket.update_on_device) add(std::string("updated on device"));

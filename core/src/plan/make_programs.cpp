@@ -367,11 +367,11 @@ class ProgramMaker {
 
   // Refuses stages that share a bucket and have different hooks for it: they reduce it together.
   void check_shared_hooks() {
-    std::map<std::string, std::string> hooks;  // name of the hook, by name of the bucket
+    std::map<std::string, std::string> hooks;  // identity of the hook, by name of the bucket
     for (const Program& program : plan_.programs) {
       for (const Bucket& bucket : program.buckets) {
         if (bucket.stages.empty()) continue;
-        const std::string hook = bucket.hook ? bucket.hook->name() : "none";
+        const std::string hook = bucket.hook ? bucket.hook->identity() : "none";
         const auto [known, fresh] = hooks.emplace(bucket.name, hook);
         if (fresh || known->second == hook) continue;
         problems_.add(

@@ -123,7 +123,7 @@ std::string changed_numbers(const Program& was, const Program& now) {
     std::map<int, std::pair<std::string, bool>> how;
     for (const Bucket& bucket : program.buckets) {
       for (const int p : bucket.parameters)
-        how[p] = {bucket.hook ? bucket.hook->name() : "", bucket.reduce_per_microbatch};
+        how[p] = {identity_of(bucket.hook), bucket.reduce_per_microbatch};
     }
     return how;
   };

@@ -2,9 +2,11 @@
 #include "meshwright/passes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "meshwright/engine/program_facts.h"
@@ -108,23 +110,36 @@ Pass overlap_gradient_reduction() {
   return {"overlap gradient reduction", overlap, Pass::reductions};
 }
 
-Pass hook_reductions(
-    const std::string& axis,
-    std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose) {
-  return {"hook reductions",
-          [axis, choose = std::move(choose)](Program& program) {
-            for (Bucket& bucket : program.buckets) {
-              if (!reduced_over(program, bucket, axis)) continue;
-              Hook hook = choose(shape_of(program, bucket, program.first()));
-              if (hook && bucket.hook && hook->name() != bucket.hook->name())
-                throw Error(Stage::plan, "hook.differs", "hook",
-                            fmt::format("two entries chose different hooks for {}: {} and {}",
-                                        bucket.name, bucket.hook->name(), hook->name()),
-                            "leave hook out of one of them, or name the same in both");
-              if (hook) bucket.hook = std::move(hook);
-            }
-          },
-          Pass::reductions, axis};
+Pass hook_reductions(const std::string& axis,
+                     std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose,
+                     std::string who) {
+  Pass pass{"hook reductions",
+            [axis, choose = std::move(choose)](Program& program) {
+              for (Bucket& bucket : program.buckets) {
+                if (!reduced_over(program, bucket, axis)) continue;
+                Hook hook = choose(shape_of(program, bucket, program.first()));
+                const std::string before = identity_of(bucket.hook), now = identity_of(hook);
+                if (hook && bucket.hook && before != now)
+                  throw Error(Stage::plan, "hook.differs", "hook",
+                              fmt::format("two entries chose different hooks for {}: {} and {}",
+                                          bucket.name, before, now),
+                              "leave hook out of one of them, or name the same in both");
+                if (hook) bucket.hook = std::move(hook);
+              }
+            },
+            Pass::reductions, axis};
+  if (who.empty()) return pass;
+  pass.note = [who = std::move(who)](const std::vector<Program>& programs) {
+    std::set<std::string> over;
+    for (const Program& program : programs) {
+      for (const Bucket& bucket : program.buckets)
+        if (bucket.hook) over.insert(program.name_of(program.hooked_reduction(bucket)));
+    }
+    return over.empty()
+               ? ""
+               : fmt::format("{} sums gradients over {}", who, fmt::join(over, " and over "));
+  };
+  return pass;
 }
 
 Pass reduce_each_microbatch(const std::string& axis) {

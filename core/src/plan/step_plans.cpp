@@ -59,8 +59,7 @@ bool keep_alike(const Plan& a, const Plan& b) {
     for (std::size_t k = 0; k < x.buckets.size(); ++k) {
       const Bucket &a_bucket = x.buckets[k], &b_bucket = y.buckets[k];
       const auto hook = [](const Bucket& bucket) {
-        return std::pair(bucket.hook ? bucket.hook->name() : "",
-                         bucket.gather_hook ? bucket.gather_hook->name() : "");
+        return std::pair(identity_of(bucket.hook), identity_of(bucket.gather_hook));
       };
       const auto kept = [](const Bucket& bucket) {
         return std::tie(bucket.parameters, bucket.reduce_atoms, bucket.parameter_atoms,

@@ -16,9 +16,10 @@ namespace {
 // Finds the hooks that a script names. Each name with its options makes one hook.
 class Hooks {
  public:
-  Hooks(const Values& values, std::string key)
+  Hooks(const Values& values, std::string key, std::string choices)
       : catalog_(values.catalog()),
         key_(std::move(key)),
+        choices_(std::move(choices)),
         path_(values.path(key_)),
         reach_(values.reach()) {}
 
@@ -39,10 +40,14 @@ class Hooks {
     Values values = found.options().read(choice->options, path_, problems);
     problems.throw_if_any();
     values.set_reach(reach_);
-    return made = make<ReductionHook>(found, values);
+    std::unique_ptr<ReductionHook> hook = make<ReductionHook>(found, values);
+    if (hook != nullptr && !values.json().empty()) hook->set_options(" " + values.json().dump());
+    return made = std::move(hook);
   }
 
-  std::string list() const { return "\"none\", " + names_of(catalog_, Kind::hook, true); }
+  std::string list() const {
+    return choices_.empty() ? "\"none\", " + names_of(catalog_, Kind::hook, true) : choices_;
+  }
 
   // The hook, if it can reduce the bucket; else throws, with the option's key.
   Hook fit_for(const Hook& hook, const BucketShape& bucket) const {
@@ -73,7 +78,7 @@ class Hooks {
 
  private:
   Catalog& catalog_;
-  std::string key_, path_;
+  std::string key_, choices_, path_;
   std::shared_ptr<const ScriptReach> reach_;
   std::map<Json, Hook> made_;
 };
@@ -87,8 +92,8 @@ Json describe(const BucketShape& bucket) {
 
 }  // namespace
 
-HookChoice read_hook(const Values& values, const std::string& key) {
-  const auto hooks = std::make_shared<Hooks>(values, key);
+HookChoice read_hook(const Values& values, const std::string& key, std::string choices) {
+  const auto hooks = std::make_shared<Hooks>(values, key, std::move(choices));
   if (values.is_function(key)) {
     return {[call = values.function(key), hooks](const BucketShape& bucket) {
               return hooks->fit_for(hooks->returned(call({describe(bucket)}), bucket), bucket);
