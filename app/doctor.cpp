@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "app/command.h"
+#include "app/doctor.h"
 #include "common/core_meter.h"
 #include "launch/sandbox/sandbox.h"
 #include "lua/script.h"
@@ -24,13 +25,7 @@ namespace mw {
 namespace fs = std::filesystem;
 namespace {
 
-enum class Verdict { ok, warning, failed };
-
-struct Finding {
-  std::string name;
-  Verdict verdict = Verdict::ok;
-  std::string found, hint;
-};
+using Verdict = Finding::Verdict;
 
 Finding check_hdf5() {
   const Hdf5Version version = hdf5_version();
@@ -171,9 +166,12 @@ std::string cores_text() {
                      cores, all);
 }
 
-// Prints what this machine and this installation have. Returns 5 if something is missing.
-int doctor(const Arguments& arguments, Output& output) {
-  PluginRegistry plugins = registry_of(arguments);
+struct DoctorArguments : Arguments {
+  bool cluster = false;
+  std::string device = "cuda";
+};
+
+std::vector<Finding> check_machine(PluginRegistry& plugins) {
   std::vector<Finding> checks = {
       {"program", Verdict::ok, version_line() + ", " + toolchain, ""},
       {"machine", Verdict::ok, fmt::format("{}, {}", cpu_model(), cores_text()), ""},
@@ -188,7 +186,11 @@ int doctor(const Arguments& arguments, Output& output) {
   checks.push_back(check_devices(plugins));
   checks.push_back(check_writable_folder("run files", fs::current_path() / "runs"));
   checks.push_back(check_writable_folder("cache", cache_folder()));
+  return checks;
+}
 
+// Prints the findings. Returns 5 if something is missing.
+int print(const std::vector<Finding>& checks, Output& output) {
   static constexpr const char* words[] = {"ok", "warning", "failed"};
   TextTable table({"", "", ""});
   bool failed = false;
@@ -207,9 +209,34 @@ int doctor(const Arguments& arguments, Output& output) {
   return failed ? exit_code_of(Stage::environment) : 0;
 }
 
-const CommandOf<Arguments> doctor_command{
-    {"doctor", 180, "what this machine and installation have, and what they lack"},
-    [](CLI::App& command, Arguments& a) { add_common(command, a); },
+int doctor(const DoctorArguments& arguments, Output& output) {
+  PluginRegistry plugins = registry_of(arguments);
+  if (!arguments.cluster) return print(check_machine(plugins), output);
+  Joined joined(arguments.processes, plugins, output);
+  if (joined.processes() == nullptr)
+    throw Error(Stage::environment, "launch.alone", "",
+                "--cluster compares processes that a launcher has started, and this one is alone",
+                "srun --ntasks-per-node=8 meshwright doctor --cluster, or torchrun or mpirun");
+  return joined.run(
+      [&] { return print(check_cluster(plugins, *joined.processes(), arguments.device), output); });
+}
+
+const CommandOf<DoctorArguments> doctor_command{
+    {"doctor", 180, "what this machine and installation have, and what they lack", Command::joins},
+    [](CLI::App& command, DoctorArguments& a) {
+      command.add_flag(
+          "--cluster", a.cluster,
+          "what would refuse a run of the processes that a launcher has started, one for "
+          "each device");
+      command.add_option("--device", a.device, "the kind of devices that --cluster looks for")
+          ->capture_default_str()
+          ->type_name("NAME");
+      command
+          .add_option("--communicator", a.processes.communicator,
+                      "the plugin that connects processes, if it is not the launcher's own")
+          ->type_name("NAME");
+      add_common(command, a);
+    },
     doctor};
 
 }  // namespace

@@ -40,14 +40,17 @@ MORE = [
 class SimulatedNccl(ProgramCase):
     def start(self, plan, processes, model="llama", timeout=120, steps=3, **environment):
         self.write(SCRIPT % (model, plan, ADAMW, steps, '"sim"', timeout))
+        return self.started(processes, ["run", "script.lua", "--json"], [environment] * processes)
+
+    def started(self, processes, words, environments):
         port, = free_ports(1)
         clean = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}
         started = []
         for process in range(processes):
             own = {"WORLD_SIZE": str(processes), "RANK": str(process), "LOCAL_RANK": str(process), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             started.append(subprocess.Popen(
-                [BIN, "run", "script.lua", "--json", "--communicator", "sim_nccl", "--plugin-path", TEST_PLUGINS], cwd=self.folder, text=True,
-                env={**clean, **own, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+                [BIN, *words, "--communicator", "sim_nccl", "--plugin-path", TEST_PLUGINS], cwd=self.folder, text=True,
+                env={**clean, **own, **environments[process]}, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
             self.addCleanup(started[-1].communicate)
             self.addCleanup(started[-1].kill)
         return started
@@ -105,6 +108,30 @@ class SimulatedNccl(ProgramCase):
         stdout, stderr = first.communicate(timeout=300)
         self.assertEqual(first.returncode, 1, stdout + stderr)
         self.assertRegex(stdout + stderr, "process 1 .*(gone|ended|lost)")
+
+    def findings(self, code, *environments, device="sim"):
+        """What `doctor --cluster` of so many processes says: by name, the verdict, what was found and what to do."""
+        ended = self.ends(self.started(len(environments), ["doctor", "--cluster", "--device", device, "--json"], environments))
+        self.assertEqual([process[0] for process in ended], [code] * len(environments), ended)
+        self.assertEqual([process[1] for process in ended[1:]], [""] * (len(environments) - 1))
+        return {line["name"]: (line["status"], line["found"] + " -> " + line["hint"]) for line in map(json.loads, ended[0][1].splitlines())}
+
+    def test_doctor_compares_processes(self):
+        found = self.findings(0, {}, {})
+        self.assertEqual({status for status, _ in found.values()}, {"ok"} if len(os.sched_getaffinity(0)) > 1 else {"ok", "warning"})
+        self.assertIn("2 tasks on 1 machine met", found["processes"][1])
+        few = self.findings(5, *[{"SIM_DEVICES": "2"}] * 3)["devices"]
+        self.assertEqual(few[0], "failed")
+        self.assertRegex(few[1], r"process 0 on \S+ and process 2 on \S+ would share sim 0 of \S+: \S+ has 2 devices for 3 tasks -> one process for each")
+        used = self.findings(0, {}, {"SIM_USED_BYTES": str(1 << 35)})["device memory"]
+        self.assertEqual(used[0], "warning")
+        self.assertRegex(used[1], r"process 1 on \S+: 32 GiB of 64 GiB are free on sim 1")
+        none = self.findings(5, {"SIM_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}, {})["devices"]
+        self.assertRegex(none[1], r'process 0 on \S+ can use no device of sim.* \(CUDA_VISIBLE_DEVICES is ""\) -> leave CUDA_VISIBLE_DEVICES')
+        self.assertIn('did you mean "sim"?', self.findings(5, {}, {}, device="simm")["devices"][1])
+
+    def test_doctor_compares_nothing_alone(self):
+        self.refused(5, "launch.alone", "doctor", "--cluster")
 
 
 if __name__ == "__main__":

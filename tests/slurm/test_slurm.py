@@ -8,7 +8,7 @@ import unittest
 
 import h5py
 
-from cases import BIN, SOURCE, ProgramCase
+from cases import BIN, SOURCE, TEST_PLUGINS, ProgramCase
 from slurm import Slurm, why_not
 
 # %s: more keys.
@@ -102,6 +102,32 @@ class InSlurm(ProgramCase):
         self.ended(job, *[path.name for path in self.folder.glob("slurm-*")])
         cells = json.loads((self.folder / "runs/s/sweep.json").read_text())["cells"]
         self.assertEqual([cell["status"] for cell in cells], ["done"] * 3)
+
+    def test_a_training_on_devices(self):
+        """gpus.sbatch, with simulated devices and the NCCL of tests/plugins/sim_nccl: its doctor, then the training."""
+        more = "mw.plugins('sim') e.device = 'sim' e.checkpoint = { path = 'saved', every = 100 }"
+        self.write(SCRIPT % more)
+        alone = self.losses()
+        script = SOURCE / "scripts/slurm/gpus.sbatch"
+        environment = {**self.slurm.environment, "MESHWRIGHT": BIN, "MESHWRIGHT_COMMUNICATOR": "sim_nccl", "MESHWRIGHT_SCRIPTS": str(script.parent),
+                       "MESHWRIGHT_DEVICE": "sim", "MESHWRIGHT_PLUGIN_PATH": str(TEST_PLUGINS)}
+
+        def submitted(**more):
+            job = int(subprocess.run(
+                ["sbatch", "--parsable", "--gpus-per-node=0", "--ntasks-per-node=2", "--cpus-per-task=1", "--output=job.txt", script, "script.lua",
+                 "--json"], cwd=self.folder, env={**environment, **more}, capture_output=True, text=True, check=True).stdout)
+            return job, self.slurm.wait_for(job, "COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"), self.output("job.txt")
+        _, states, said = submitted()
+        self.assertEqual(states, ["COMPLETED"], said)
+        self.assertRegex(said, r"ok +devices +each process has a device of sim of its own")
+        run = json.loads(next(line for line in said.splitlines() if line.startswith('{"') and '"losses"' in line))
+        for mine, theirs in zip(run["losses"], alone, strict=True):
+            self.assertAlmostEqual(mine, theirs, delta=1e-12)
+        (self.folder / "job.txt").unlink()
+        _, states, said = submitted(SIM_DEVICES="1")  # a node with fewer devices than tasks
+        self.assertEqual(states, ["FAILED"], said)
+        self.assertRegex(said, r"failed +devices +process 0 .* and process 1 .* would share sim 0 of .* has 1 device for 2 tasks")
+        self.assertNotIn("step ", said)
 
     def test_faults_of_processes_that_srun_started(self):
         """A rank throws, a process is killed and one stands still, srun is killed: each is told, and the losses stay."""

@@ -166,6 +166,7 @@ MESSAGES = {
                  r"a plugin cannot bring a \w+ in this version \[kinds: \w+(, \w+)*\]",
                  r"a script cannot bring a thing of the kind \"\w+\" \[leave --lua out: .*"],
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
+    "launch.alone": [r"--cluster compares processes that a launcher has started, and this one is alone \[srun .* doctor --cluster, or torchrun or mpirun\]"],
     "launch.command": [r"(sweep|repl|--max-restarts) is for one process, and \w+ started \d+ \[.*"],
     "launch.communicator": [r"\w+ started \d+ processes, and there is nothing that connects them: .* \[.+; --communicator names another one, .*"],
     "launch.mpirun": [r"--processes: mpirun was ended by SIG\w+, and its processes with it "

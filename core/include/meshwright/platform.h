@@ -57,8 +57,10 @@ class Platform : public Registered {
   // What a machine needs beside this installation: a sentence for hints; may be empty.
   virtual std::string needs() const { return ""; }
 
-  // Bytes of memory of a device. The call may initialise the device.
+  // Bytes of memory of a device, and those of them that nobody uses. The calls may initialise the
+  // device.
   virtual std::int64_t bytes(at::DeviceIndex device) const;
+  virtual std::int64_t free_bytes(at::DeviceIndex device) const;
   // An id that is unique among the devices of all machines. Processes that see one device under
   // different numbers must get the same id.
   virtual std::string id(at::Device device) const;

@@ -46,6 +46,10 @@ std::int64_t Platform::bytes(at::DeviceIndex device) const {
   return static_cast<std::int64_t>(c10::getDeviceAllocator(type())->getMemoryInfo(device).second);
 }
 
+std::int64_t Platform::free_bytes(at::DeviceIndex device) const {
+  return static_cast<std::int64_t>(c10::getDeviceAllocator(type())->getMemoryInfo(device).first);
+}
+
 std::string Platform::id(at::Device device) const {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);

@@ -31,7 +31,9 @@ void tell() {
 // Ranks take the eight devices in turn.
 class Eight : public mw::sim::Simulated {
  public:
-  Eight() : Simulated(devices) {}
+  Eight()
+      : Simulated(std::getenv("SIM_DEVICES") == nullptr ? devices
+                                                        : std::atoi(std::getenv("SIM_DEVICES"))) {}
   void load() const override {
     Simulated::load();
     static const int told = std::atexit(tell);

@@ -13,6 +13,7 @@
 #include <c10/core/Event.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ class Simulated : public Platform {
   void load() const override { install(); }
   int count() const override { return count_; }
   std::int64_t bytes(at::DeviceIndex) const override { return std::int64_t{1} << 36; }
+  // A test may say how much of them other programs have.
+  std::int64_t free_bytes(at::DeviceIndex) const override {
+    const char* used = std::getenv("SIM_USED_BYTES");
+    return (std::int64_t{1} << 36) - (used == nullptr ? 0 : std::strtoll(used, nullptr, 10));
+  }
 
  private:
   const int count_;
