@@ -168,7 +168,7 @@ std::string cores_text() {
 
 struct DoctorArguments : Arguments {
   bool cluster = false;
-  std::string device = "cuda";
+  std::string device;
 };
 
 std::vector<Finding> check_machine(PluginRegistry& plugins) {
@@ -228,8 +228,10 @@ const CommandOf<DoctorArguments> doctor_command{
           "--cluster", a.cluster,
           "what would refuse a run of the processes that a launcher has started, one for "
           "each device");
-      command.add_option("--device", a.device, "the kind of devices that --cluster looks for")
-          ->capture_default_str()
+      command
+          .add_option(
+              "--device", a.device,
+              "the kind of devices that --cluster looks for; else the first that can be used")
           ->type_name("NAME");
       command
           .add_option("--communicator", a.processes.communicator,

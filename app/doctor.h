@@ -17,9 +17,10 @@ struct Finding {
 };
 
 // Compares the processes that a launcher has started, one for each device, before a run does: their
-// programs and libraries, devices, network cards, and what their machines leave them. `device`:
-// the kind of devices that a run would use. The findings, on the first process; none on others.
+// programs and libraries, devices, network cards, and what their machines leave them. `given`: the
+// kind of devices that a run would use; empty: the first kind that can be used. Returns the
+// findings on the first process, and none on others.
 std::vector<Finding> check_cluster(PluginRegistry& plugins, Processes& processes,
-                                   const std::string& device);
+                                   const std::string& given);
 
 }  // namespace mw

@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -46,13 +47,14 @@ std::vector<std::string> network_cards() {
   return cards;
 }
 
-// NCCL's version, if this process has loaded it: 22803 is 2.28.3.
-int nccl_version() {
+// NCCL's version, "2.28.3"; empty if this process has not loaded it.
+std::string nccl_version() {
   void* const library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return 0;
+  if (library == nullptr) return "";
   const auto get = reinterpret_cast<int (*)(int*)>(::dlsym(library, "ncclGetVersion"));
   int version = 0;
-  return get != nullptr && get(&version) == 0 ? version : 0;
+  if (get == nullptr || get(&version) != 0) return "";
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 // Whether a process may lock as much memory as it likes, and the bytes of /dev/shm.
@@ -73,9 +75,7 @@ Json devices_of(PluginRegistry& plugins, const std::string& name, int place) {
     found["needs"] = platform->needs();
     platform->load();
     const int count = platform->count();
-    found["count"] = count;
     if (count == 0) {
-      found["hidden"] = true;
       found["why"] = platform->why_none();
       return found;
     }
@@ -83,6 +83,7 @@ Json devices_of(PluginRegistry& plugins, const std::string& name, int place) {
     found["id"] = platform->id(at::Device(platform->type(), own));
     found["bytes"] = platform->bytes(own);
     found["free"] = platform->free_bytes(own);
+    found["count"] = count;  // only now that the device has answered
   } catch (const Error& error) {
     found["why"] = error.problems().front().message;
     found["needs"] = error.problems().front().hint;
@@ -92,19 +93,34 @@ Json devices_of(PluginRegistry& plugins, const std::string& name, int place) {
   return found;
 }
 
+// The first kind of devices beside CPUs that can be used here; if none can, the first kind.
+std::string usual_device(PluginRegistry& plugins) {
+  std::string first;
+  for (const Registration* one : plugins.all(Kind::device)) {
+    try {
+      const auto platform = make_by_default<Platform>(*one);
+      if (platform->type() == at::kCPU) continue;
+      if (first.empty()) first = one->name;
+      platform->load();
+      if (platform->count() > 0) return one->name;
+    } catch (const std::exception&) {
+      // What the process says of its devices has the reason.
+    }
+  }
+  return first;
+}
+
 Json facts_of(PluginRegistry& plugins, const Processes& processes, const std::string& device) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   Json facts{{"host", host.data()},
              {"program", version_line()},
              {"devices", devices_of(plugins, device, processes.before_on_this_host())},
-             {"visible", visible == nullptr ? Json() : Json(visible)},
              {"cores", core_count()},
              {"cards", network_cards()},
              {"locks memory", locks_memory()},
              {"shared memory", shared_memory()}};
-  facts["nccl"] = nccl_version();
+  facts["nccl"] = nccl_version();  // which the devices' libraries, asked above, have loaded
   return facts;
 }
 
@@ -139,17 +155,23 @@ class Comparison {
   }
   std::string name_of(int process) const { return processes_.name_of(process); }
 
+  // The processes that say anything of it say the same.
   void same(const std::string& name, const char* key, const std::string& hint) {
-    for (std::size_t p = 1; p < facts_.size(); ++p) {
-      if (facts_[p][key] == facts_[0][key]) continue;
+    int first = -1;
+    for (std::size_t p = 0; p < facts_.size(); ++p) {
+      const std::string here = facts_[p][key];
+      if (here.empty()) continue;
+      if (first < 0) first = static_cast<int>(p);
+      const std::string there = facts_[static_cast<std::size_t>(first)][key];
+      if (here == there) continue;
       return add(name, Verdict::failed,
-                 fmt::format("{} has {}, {} has {}", name_of(0), lua_text(facts_[0][key]),
-                             name_of(static_cast<int>(p)), lua_text(facts_[p][key])),
+                 fmt::format("{} has {}, {} has {}", name_of(first), there,
+                             name_of(static_cast<int>(p)), here),
                  hint);
     }
-    const Json& all = facts_[0][key];
-    const std::string text = all.is_string() ? all.get<std::string>() : lua_text(all);
-    if (all != 0) add(name, Verdict::ok, text + ", everywhere");
+    if (first < 0) return;
+    add(name, Verdict::ok,
+        facts_[static_cast<std::size_t>(first)][key].get<std::string>() + ", everywhere");
   }
 
   // Each process has a device, and no other process has it.
@@ -158,19 +180,12 @@ class Comparison {
     for (std::size_t p = 0; p < facts_.size(); ++p) {
       const int process = static_cast<int>(p);
       const Json& found = facts_[p]["devices"];
-      const Json& visible = facts_[p]["visible"];
       if (found["count"] == 0) {
-        const std::string why = found["why"], needs = found["needs"];
-        const bool hidden = visible.is_string() && found.contains("hidden");
+        const std::string why = found["why"];
         return add("devices", Verdict::failed,
-                   fmt::format("{} can use no device of {}{}{}{}", name_of(process), device_,
-                               why.empty() ? "" : ": ", why,
-                               hidden ? fmt::format(" (CUDA_VISIBLE_DEVICES is {})",
-                                                    quote(visible.get<std::string>()))
-                                      : ""),
-                   hidden ? "leave CUDA_VISIBLE_DEVICES to the batch system, or name numbers of "
-                            "GPUs that nvidia-smi -L lists"
-                          : needs);
+                   fmt::format("{} can use no device of {}{}{}", name_of(process), device_,
+                               why.empty() ? "" : ": ", why),
+                   found["needs"]);
       }
       const auto [first, fresh] = owner.emplace(found["id"].get<std::string>(), process);
       if (fresh) continue;
@@ -191,11 +206,12 @@ class Comparison {
       const Json& found = facts_[p]["devices"];
       if (!found.contains("free")) continue;
       const std::int64_t bytes = found["bytes"], free = found["free"];
-      if (free >= bytes - bytes / 20) continue;
+      // A context of this process takes some hundred MiB.
+      if (free >= bytes - std::max(bytes / 20, std::int64_t{1} << 30)) continue;
       return add("device memory", Verdict::warning,
                  fmt::format("{}: {} of {} are free on {}", name_of(static_cast<int>(p)),
                              memory_text(free), memory_text(bytes), found["id"].get<std::string>()),
-                 "another program uses it, which nvidia-smi shows");
+                 "another program may use it, which the driver's own tool shows");
     }
     if (facts_[0]["devices"].contains("free")) add("device memory", Verdict::ok, "free");
   }
@@ -263,7 +279,8 @@ class Comparison {
 }  // namespace
 
 std::vector<Finding> check_cluster(PluginRegistry& plugins, Processes& processes,
-                                   const std::string& device) {
+                                   const std::string& given) {
+  const std::string device = given.empty() ? usual_device(plugins) : given;
   const std::string own = facts_of(plugins, processes, device).dump();
   std::vector<Json> facts;
   for (const std::string& one : processes.gather("doctor", own)) facts.push_back(Json::parse(one));

@@ -57,12 +57,28 @@ wheel_platforms() {
   printf -- '--platform manylinux%s_x86_64 ' 2010 2014 _2_12 _2_17 _2_18 _2_25 _2_27 _2_28
 }
 
+# Copies a wheel from the folder that MESHWRIGHT_WHEELS names, for machines without a network.
+carried_wheel() {
+  local carried=$MESHWRIGHT_WHEELS/$1 sum=$2 to=$3
+  wheel_is_good "$carried" "$sum" ||
+    die "there is no $1 with its pinned checksum in MESHWRIGHT_WHEELS ($MESHWRIGHT_WHEELS): copy it from" \
+      "~/.cache/meshwright/wheels of a machine with a network on which the same build was made"
+  cp "$carried" "$to.partial" && mv "$to.partial" "$to" || {
+    rm -f "$to.partial"
+    die "cannot copy $1 to ${to%/*}: is the disk full?"
+  }
+}
+
 # Every wheel of these kinds of pins in the cache folder, checksum right.
 fetch_wheels() {
   local folder=$cache/wheels name version sum file partial kind
   mkdir -p "$folder"
   while read -r name version sum file; do
     wheel_is_good "$folder/$file" "$sum" && continue
+    if [[ -n ${MESHWRIGHT_WHEELS-} ]]; then
+      carried_wheel "$file" "$sum" "$folder/$file"
+      continue
+    fi
     say "downloading $name $version (once; kept in $folder)"
     partial=$(mktemp -d "$folder/partial.XXXXXX")
     if ! system_pip download --quiet --no-deps --only-binary=:all: \

@@ -181,7 +181,7 @@ class StageProof {
   void direction(const Instruction& i, const Bucket& bucket);
   void whole(const Instruction& i);
   void need_direction(int slot, const Operand& found, int value, int steps) const;
-  std::vector<int> cut_of(int slot, const Layout& place, int parameter) const;
+  std::vector<int> cut_of(int slot, const Operand& found, const Instruction& i) const;
   void gram(const Instruction& i);
   void gram_step(const Instruction& i, const Bucket& bucket);
   void apply_update(const Instruction& i, const Bucket& bucket);

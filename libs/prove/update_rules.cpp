@@ -349,16 +349,22 @@ void StageProof::need_direction(int slot, const Operand& found, int value, int s
     refuse("prove.value", fmt::format("{} is {}", name(slot), text_of(content)), slot, found.by);
 }
 
-// The atoms over which the rows, or the columns, of a parameter's matrices are cut where `place`
-// is its layout. Refuses matrices that are whole, or cut on both sides.
-std::vector<int> StageProof::cut_of(int slot, const Layout& place, int parameter) const {
-  const ProgramParameter& own = program_.parameters[parameter];
+// Refuses steps by Gram matrices of a parameter whose rule has none, or whose direction lies
+// otherwise than the parameter, from whose layout the ranks know their parts. Returns the atoms
+// over which its rows, or its columns, are cut.
+std::vector<int> StageProof::cut_of(int slot, const Operand& found, const Instruction& i) const {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  const ProgramParameter& own = program_.parameters[i.parameter];
+  const Layout& place = found.content->place;
+  if (!bucket.rule || bucket.rule->matrices != MatrixRanks::shards)
+    refuse("prove.update", bucket.name + " has no rule that works on parts of matrices");
+  if (place != parameters_[i.parameter].place)
+    misplaced(slot, found, parameters_[i.parameter].place, "what steps by Gram matrices read");
   const Dims& dims = graph_.value(own.value).dims;
   std::vector<int> rows, columns;
   for (std::size_t a = 0; a < place.size(); ++a) {
     if (place[a].is_replicate()) continue;
     const auto at = std::find(dims.begin(), dims.end(), place[a].dim) - dims.begin();
-    if (place[a].is_partial()) refuse("prove.update", name(slot) + " is a sum of parts", slot);
     if (at >= own.stacked)
       (at < own.stacked + own.rows ? rows : columns).push_back(static_cast<int>(a));
   }
@@ -379,7 +385,7 @@ void StageProof::gram(const Instruction& i) {
   need_direction(from, found, value, found.content->steps);
   Content made = *found.content;
   made.what = ContentKind::gram;
-  for (const int atom : cut_of(from, made.place, i.parameter))
+  for (const int atom : cut_of(from, found, i))
     made.place[static_cast<std::size_t>(atom)] = Placement::partial();
   const Dims& dims = graph_.value(value).dims;
   const Dims stacked(dims.begin(), dims.begin() + program_.parameters[i.parameter].stacked);
@@ -401,8 +407,7 @@ void StageProof::gram_step(const Instruction& i, const Bucket& bucket) {
     refuse("prove.value", fmt::format("{} is {}", name(sum), text_of(*terms.content)), sum,
            terms.by);
   Layout needed = found.content->place;
-  for (const int atom : cut_of(from, needed, i.parameter))
-    needed[static_cast<std::size_t>(atom)] = {};
+  for (const int atom : cut_of(from, found, i)) needed[static_cast<std::size_t>(atom)] = {};
   if (terms.content->place != needed)
     misplaced(sum, terms, needed, "what a step reads of Gram matrices");
   if (found.tensor < 0 || terms.tensor < 0)

@@ -51,14 +51,21 @@ class Cuda final : public mw::Platform {
   std::string why_none() const override {
     const std::string text = Platform::why_none();
     const std::size_t advice = std::min(text.find(" Please "), text.find(" Did you "));
-    if (advice == std::string::npos) return text;
+    if (advice == std::string::npos) return text + visible();
     // CUDA's error number, after the advice
     const std::size_t number = text.find("Error ", advice);
-    return text.substr(0, advice) + (number == std::string::npos ? "" : " " + text.substr(number));
+    return text.substr(0, advice) + (number == std::string::npos ? "" : " " + text.substr(number)) +
+           visible();
   }
 
   std::string needs() const override {
-    return "GPUs need NVIDIA's driver, 580 or newer, which nvidia-smi shows; CPUs need none";
+    const char* const hides = visible().empty()
+                                  ? ""
+                                  : "; CUDA_VISIBLE_DEVICES names numbers of GPUs that "
+                                    "nvidia-smi -L lists, or is left out";
+    return std::string(
+               "GPUs need NVIDIA's driver, 580 or newer, which nvidia-smi shows; CPUs need none") +
+           hides;
   }
 
   // The GPU's UUID, as nvidia-smi -L lists it; for a part of a GPU (MIG), the UUID of that part.
@@ -104,6 +111,11 @@ class Cuda final : public mw::Platform {
   }
 
  private:
+  // What hides GPUs from this process.
+  static std::string visible() {
+    const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
+    return given == nullptr ? "" : fmt::format(" (CUDA_VISIBLE_DEVICES is \"{}\")", given);
+  }
   static void* symbol(const char* name) {
     return cuda::driver() == nullptr ? nullptr : ::dlsym(cuda::driver(), name);
   }

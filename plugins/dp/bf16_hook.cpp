@@ -5,15 +5,10 @@
 namespace dp {
 namespace {
 
-// Whether ranks need the sum of their own shard alone, all of one size.
-bool in_shards(const mw::BucketShape& bucket) {
-  return bucket.ways > 1 && bucket.own_elements * bucket.ways == bucket.elements;
-}
-
 class Bf16Reduction : public mw::BucketReduction {
  public:
   explicit Bf16Reduction(const mw::BucketShape& bucket)
-      : shards_(in_shards(bucket)), own_(bucket.own_offset), size_(bucket.own_elements) {}
+      : shards_(bucket.in_shards()), own_(bucket.own_offset), size_(bucket.own_elements) {}
 
   void start(at::Tensor gradient, mw::Communicator& ranks, mw::Purpose purpose) override {
     gradient_ = std::move(gradient);
@@ -42,7 +37,7 @@ class Bf16Reduction : public mw::BucketReduction {
 }  // namespace
 
 mw::ReductionCost Bf16Hook::cost(const mw::BucketShape& bucket) const {
-  const bool shards = in_shards(bucket);
+  const bool shards = bucket.in_shards();
   const std::int64_t sent = 2 * bucket.elements;
   mw::ReductionCost cost;
   cost.held = sent + (shards ? 2 * bucket.own_elements : 0);

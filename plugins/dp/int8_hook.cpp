@@ -44,8 +44,9 @@ void quantise(const at::Tensor& elements, const at::Tensor& bytes, const Packed&
   by_blocks(elements, views_of(bytes, part),
             [](const at::Tensor& from, const at::Tensor& numbers, const at::Tensor& scales) {
               const at::Tensor wide = from.to(at::kFloat);
-              scales.copy_(at::maximum(wide.amax(1, true), wide.amin(1, true).neg_()).div_(127));
-              at::Tensor ratio = wide.div(scales.clamp_min(1e-38)).round_();
+              const at::Tensor most = at::maximum(wide.amax(1, true), wide.amin(1, true).neg_());
+              scales.copy_(most.div_(127).clamp_min_(1e-38));
+              const at::Tensor ratio = wide.div(scales).round_();
               numbers.copy_(ratio.nan_to_num_(0, 127, -127));
             });
 }
@@ -69,7 +70,7 @@ struct Parts {
 };
 Parts parts_of(const mw::BucketShape& bucket) {
   Parts parts{.part = {(bucket.elements + bucket.ways - 1) / bucket.ways}};
-  parts.whole = bucket.own_elements * bucket.ways != bucket.elements;
+  parts.whole = !bucket.in_shards();
   return parts;
 }
 

@@ -30,13 +30,14 @@ class Library {
   virtual ~Library() = default;
   virtual at::DeviceType type() const { return at::kCUDA; }
   // Makes the communicator of member `index` of `ways`, which find each other by the store. Returns
-  // before the others have come (Backend::eagerConnectSingleDevice waits for them). `urgent`: for
-  // its stream.
+  // before the others have come (Backend::eagerConnectSingleDevice waits for them). `urgent`:
+  // whether its stream has a high priority.
   virtual GroupPtr make(c10::intrusive_ptr<c10d::Store> store, int index, int ways, bool urgent,
                         std::chrono::milliseconds timeout) const = 0;
   // Whether it also connects ranks of one process, in place of the backend of threads.
   virtual bool joins_threads() const { return false; }
-  // Whether a pair makes its first transfer when it is made. False: a test shows what happens then.
+  // Whether a pair makes its first transfer when it is made. False only in tests, which show the
+  // deadlock that follows.
   virtual bool connects_pairs() const { return true; }
 };
 

@@ -42,11 +42,12 @@ class Momentum final : public ElementOp {
   bool nesterov_;
 };
 
+// The coefficients of Newton-Schulz (Jordan 2024), and the least norm that a matrix is divided by.
 constexpr double a = 3.4445, b = -4.7750, c = 2.0315, least_norm = 1e-7;
 
 // Moves the singular values of each matrix of `stack` (matrices, rows, columns) towards 1, by
 // `steps` steps of X <- a X + (b X X^T + c (X X^T)^2) X from X / |X| (Frobenius; at least 1e-7),
-// with a, b, c = 3.4445, -4.775, 2.0315 (Jordan 2024). Computes in the precision of `stack`, which
+// Computes in the precision of `stack`, which
 // is overwritten and may be what is returned.
 at::Tensor orthogonalised(const at::Tensor& stack, int steps) {
   stack.div_(at::linalg_vector_norm(stack, 2, {{1, 2}}, /*keepdim=*/true).clamp_min_(least_norm));

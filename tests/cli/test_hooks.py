@@ -123,6 +123,7 @@ class Hooks(ProgramCase):
             ('dp { 2, hook = "bf16" }, zero { 2, stage = 2, hook = "int8" }', 3, "hook.differs plan[2].hook"),
             ('dp { 2, hook = dp.powersgd { rank = 2 } }, zero { 2, hook = "powersgd" }', 3, "hook.differs plan[2].hook"),
             ('zero { 2, stage = 3, gather = true }', 2, "option.choice plan[1].gather"),
+            ('zero { 2, stage = 3, gather = "powersgd" }', 3, "hook.gathers plan[1].gather"),
             ('zero { 2, gather = "int8" }', 2, "option.needs plan[1].gather"),
             ('zero { 2, stage = 3, gather = "bf16" }', 3, "hook.gathers plan[1].gather"),
             ('zero { 2, hook = "bf61" }', 2, "option.choice plan[1].hook"),
@@ -131,7 +132,7 @@ class Hooks(ProgramCase):
 
     def test_verify_refuses_choices_by_bytes_that_float64_makes_otherwise(self):
         text = HEAD + """
-            local plan = { dp { 2, hook = function(b) return b.bytes > 160000 and "bf61" or "none" end }, zero { 2, stage = 2 } }
+            local plan = { dp { 2, hook = function(b) return b.bytes > 160000 and "no such hook" or "none" end }, zero { 2, stage = 2 } }
             local experiment = { model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 },
               data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8, optimizer = mw.adamw { lr = 1e-2 }, steps = 1,
               precision = "%s" }

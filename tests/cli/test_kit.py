@@ -7,6 +7,7 @@ the text is compiled as one file."""
 import json
 import os
 import re
+import shutil
 import subprocess
 import unittest
 
@@ -234,6 +235,32 @@ class Kit(KitCase):
         refused("kit.kind", "mine", "--kind", "communicator", "--lua")
         refused("kit.kind", "mine", "--kind", "optimizer", "--lua")
         self.assertEqual([path.name for path in self.folder.iterdir()], ["there"])
+
+    def test_an_op_with_a_cuda_kernel(self):
+        """Built with nvcc where there is one, and without; on CPUs its formulas are ATen's."""
+        source = self.prefix / "share/meshwright/examples/plugins/softsign"
+        script = self.write("""local mw = require "meshwright"
+mw.plugins("softsign")
+local zero, tp = mw.plugins("zero", "tp")
+mw.train {
+  model = mw.model { dims = { hidden = 16, ffn = 32, vocab = 32 }, layers = 4, block = function(x)
+    return x + x:rms_norm {}:linear { to = { "ffn" } }:softsign():linear { to = { "hidden" } } end },
+  data = mw.synthetic {}, sequence = 8, plan = { zero { 2, stage = 3 }, tp(2) }, batch = 8, microbatch = 2,
+  optimizer = mw.adamw { lr = 1e-2 }, steps = 3,
+}""")
+        nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+        for name, more in (("with", []), ("without", ["-DMESHWRIGHT_NVCC=OFF"])):
+            build = self.folder / name
+            said = self.shell("cmake", "-S", source, "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.prefix}", *more).stdout
+            self.shell("cmake", "--build", build)
+            kernels = "softsign_on_cuda" in subprocess.run(["nm", "-C", build / "softsign.so"], capture_output=True, text=True, check=True).stdout
+            if name == "with" and nvcc:
+                self.assertIn("softsign: CUDA by ", said)
+                self.assertTrue(kernels)
+            if name == "without":
+                self.assertIn("softsign: MESHWRIGHT_NVCC is OFF: without CUDA", said)
+                self.assertFalse(kernels)
+        self.passed(self.tried_out(script, "--plugin-path", build))
 
     def test_the_examples_are_a_project(self):
         source = self.prefix / "share/meshwright/examples/plugins"

@@ -42,6 +42,7 @@ launch() {
 }
 
 exits() { [[ $status == "$1" ]]; }
+absent_words() { ! grep -qF -- "$1" "$work/err"; }
 says() { grep -qF -- "$1" "$work/err"; }
 prints() { grep -qF -- "$1" "$work/out"; }
 silent() { [[ ! -s $work/out ]]; }
@@ -309,6 +310,22 @@ check "a spoilt wheel that cannot be fetched again exits 5" exits 5
 check "it is named" says "cannot download pack 1"
 check "nothing is unpacked from it" absent "$work/clone/.deps/libtorch"
 check "no partial download stays" test -z "$(ls -d "$work"/cache/meshwright/wheels/partial.* 2>/dev/null)"
+
+fresh
+fake dpkg-query "$all_installed"
+fake cmake 'echo "cmake ran" ; exit 1'
+pin_one_wheel
+mkdir -p "$work/elsewhere/carried"
+mv "$work/cache/meshwright/wheels/pack-1-py3-none-any.whl" "$work/elsewhere/carried/"
+export MESHWRIGHT_WHEELS=$work/elsewhere/nowhere
+launch run script.lua
+check "a wheel that MESHWRIGHT_WHEELS lacks exits 5" exits 5
+check "and is named" says "there is no pack-1-py3-none-any.whl with its pinned checksum in MESHWRIGHT_WHEELS"
+export MESHWRIGHT_WHEELS=$work/elsewhere/carried
+launch run script.lua
+unset MESHWRIGHT_WHEELS
+check "a carried wheel is unpacked" test -f "$work/clone/.deps/libtorch/pack/lib/libx.so"
+check "nothing is downloaded for it" absent_words "downloading"
 
 # --- what CUDA needs is for the cuda preset alone ---
 fresh

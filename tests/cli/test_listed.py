@@ -20,7 +20,7 @@ class Listed(ProgramCase):
         self.assertIsNone(names["meshwright"]["file"])
         self.assertLessEqual({("model", "llama"), ("data", "text"), ("optimizer", "muon"), ("optimizer", "shampoo"),
                               ("lr_schedule", "cosine"), ("microbatch", "fit"), ("recompute", "selective")}, brought["meshwright"])
-        self.assertEqual(brought["dp"], {("strategy", "dp"), ("hook", "bf16"), ("hook", "powersgd")})
+        self.assertEqual(brought["dp"], {("strategy", "dp"), ("hook", "bf16"), ("hook", "int8"), ("hook", "powersgd")})
         self.assertEqual(brought["tp"], {("strategy", "tp")})
         self.assertLessEqual({("strategy", "pp"), ("scheduler", "zbv")}, brought["pp"])
         listed = self.call("plugins", "list").stdout

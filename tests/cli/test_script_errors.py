@@ -35,19 +35,19 @@ class ScriptErrors(ProgramCase):
         return next(line for line in self.lines(done) if line["kind"] == "error")
 
     def test_strategies(self):
-        field, taken, namesakes, hook, chosen = self.said([
+        field, taken, namesakes, form, chosen = self.said([
             'mw.plan(e { mw.strategy { name = "n", axis = { role = "model" }, rules = { { "ffn", where = '
             'function(op) return op.knd == "linear" end } } } (2) })',
             'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model", where = function(op) '
             'return op.kind == "add" or op.kind == "rms_norm" end } } }, sp() })',
             'mw.plan(e { tp(2), mw.strategy { name = "n", rules = { { "hidden", axis = "model" } } }, '
             'mw.strategy { name = "n", rules = { { "seq", axis = "model" } } } })',
-            'mw.plan(e { zero { 2, hook = "bf16" } })',
+            'mw.plan(e { zero { 2, form = "ring" } })',
             'mw.plan(e { dp { 2, hook = function() return { kind = "powersgd", rank = 0 } end } })'])
         self.assertRegex(field, r'no field knd \[did you mean "kind"')
         self.assertRegex(taken, r"seq -> tp .*takes none \[.*of these, .*hidden -> tp of n \(plan\[2\]\) takes \d+ ops")
         self.assertRegex(namesakes, r"plan\[3\]: its name, n, is that of plan\[2\], which is another table")
-        self.assertRegex(hook, r"plan\[1\]\.hook is not a known option \[hook is an option of dp; ")
+        self.assertRegex(form, r"plan\[1\]\.form is not a known option \[form is an option of sp; ")
         self.assertIn("rank", chosen)
         self.assertNotIn("the function returned", chosen)  # the hook that it chose was refused, and says why
 

@@ -126,8 +126,10 @@ class SimulatedNccl(ProgramCase):
         used = self.findings(0, {}, {"SIM_USED_BYTES": str(1 << 35)})["device memory"]
         self.assertEqual(used[0], "warning")
         self.assertRegex(used[1], r"process 1 on \S+: 32 GiB of 64 GiB are free on sim 1")
-        none = self.findings(5, {"SIM_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}, {})["devices"]
-        self.assertRegex(none[1], r'process 0 on \S+ can use no device of sim.* \(CUDA_VISIBLE_DEVICES is ""\) -> leave CUDA_VISIBLE_DEVICES')
+        faulty = self.findings(5, {}, {"SIM_FAULTY": "1"})["devices"]
+        self.assertRegex(faulty[1], r"process 1 on \S+ can use no device of sim: the device is faulty")
+        none = self.findings(5, {"SIM_DEVICES": "0"}, {})["devices"]
+        self.assertRegex(none[1], r"process 0 on \S+ can use no device of sim")
         self.assertIn('did you mean "sim"?', self.findings(5, {}, {}, device="simm")["devices"][1])
 
     def test_doctor_compares_nothing_alone(self):

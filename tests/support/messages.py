@@ -158,7 +158,7 @@ MESSAGES = {
                    r"\[write main_gradients = \"fp32\" in the experiment\]",
                    r"plan\[1\]\.hook: it refuses bucket \d+ \[let it\]"],
     "hook.differs": [r"plan\[2\]\.hook: two entries chose different hooks for .*: .* and .* \[leave hook out of one .*\]"],
-    "hook.gathers": [r"plan\[1\]\.gather: the hook bf16 sums gradients, and gathers no parameters \[gather = \"int8\", .*\]"],
+    "hook.gathers": [r"plan\[1\]\.gather: the hook \w+ sums gradients, and gathers no parameters \[gather = \"int8\", .*\]"],
     "hook.parts": [r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
     "kit.folder": [r"\"\w+\" exists already \[choose another name, or go to another folder\]",
                    r"cannot make the folder .* \[go to a folder that you may write to\]"],
@@ -480,7 +480,7 @@ MESSAGES = {
                         r"mw\.weave takes a table with a function `order` \[write .*",
                         r"mw\.schedule takes a function, or a name and a function.* \[.*",
                         r"the plugin kit registers backwards, .*, tiny, turns, and nothing named loin \[did you mean \"lion\"\?\]",
-                        r"the plugin dp registers bf16, dp, powersgd, and nothing named powersdg \[did you mean \"powersgd\"\?\]",
+                        r"the plugin dp registers bf16, dp, int8, powersgd, and nothing named powersdg \[did you mean \"powersgd\"\?\]",
                         r"the plugin tp registers tp, and nothing named way \[write tp \{ … \}; .*"],
     "script.caught": [r".*: nothing was (planned|verified|swept): mw\.\w+ was called( \d+ times)? and failed, and the script caught the "
                       r"error \[print what pcall returned .*"],

@@ -181,8 +181,9 @@ enum class Update : std::uint8_t {
   // OuterSteps::rule: updates the anchor outputs[0] by the sum of outer gradients inputs[0], and
   // brings the anchor to the replica's parameters outputs[1].
   outer_step,
-  // The sum over ranks of the Gram matrices of their parts: outputs[0] from the directions
-  // inputs[0], of a parameter whose rows or columns are cut, or from what steps have made of them.
+  // The rank's terms of Gram matrices, which a sum over ranks follows: outputs[0] from the
+  // directions inputs[0], of a parameter whose rows or columns are cut, or from what steps have
+  // made of them.
   gram,
   gram_step,  // MatrixOp::gram_step: outputs[0] from parts inputs[0] and the sum inputs[1]
 };

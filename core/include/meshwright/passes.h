@@ -97,10 +97,11 @@ Pass overlap_gradient_reduction();
 // times.
 Pass reduce_each_microbatch(const std::string& axis);
 // Gives each bucket that is reduced over `axis` the hook that `choose` returns (reduction_hook.h);
-// null: a plain collective. `choose` is called when the plan is made, for each such bucket of each
-// stage, with the shape on the stage's first rank. All stages that share a bucket must get the same
-// hook, so the choice must depend on the bucket alone. Throws Error if another pass has chosen
-// another hook for the bucket. `who`: the hook in words, for a note of the plan; empty: no note.
+// null: it leaves the bucket as it is. `choose` is called when the plan is made, for each such
+// bucket of each stage, with the shape on the stage's first rank. All stages that share a bucket
+// must get the same hook, so the choice must depend on the bucket alone. Throws Error if another
+// pass has chosen another hook for the bucket. `who`: the hook in words, for a note of the plan;
+// empty: no note.
 Pass hook_reductions(const std::string& axis,
                      std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose,
                      std::string who = "");

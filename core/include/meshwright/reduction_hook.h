@@ -31,6 +31,8 @@ struct BucketShape {
   int ways = 1;                                   // number of ranks of the reduction
   // The elements whose sum this rank reads: all, or its shard of a bucket that ZeRO shards.
   std::int64_t own_offset = 0, own_elements = 0;
+  // Whether no two ranks of the reduction read the sum of the same elements.
+  bool in_shards() const { return ways > 1 && own_elements * ways == elements; }
 };
 
 // The cost of one reduction on one rank; all sizes in bytes.
@@ -95,14 +97,14 @@ class ReductionHook : public Registered {
   virtual std::unique_ptr<BucketReduction> make(const BucketShape& bucket,
                                                 at::TensorOptions options) const = 0;
 
-  // For a hook that gathers parameters too: what a gather over BucketShape::ways ranks sends and
-  // allocates, and what runs it (`options`: dtype and device of the parameters; the shape's
-  // `element` is theirs). Null: the hook gathers nothing. A gather loses bits.
+  // Whether the hook gathers parameters too. If so: what a gather over BucketShape::ways ranks
+  // sends and allocates, keeping nothing from step to step, and what runs it (`options`: dtype and
+  // device of the parameters; the shape's `element` is theirs). A gather loses bits.
+  virtual bool gathers() const { return false; }
   virtual ReductionCost gather_cost(const BucketShape&) const { return {}; }
   virtual std::unique_ptr<BucketGather> make_gather(const BucketShape&, at::TensorOptions) const {
     return nullptr;
   }
-  virtual bool gathers() const { return false; }
 
  private:
   std::string options_;
@@ -123,8 +125,8 @@ struct HookChoice {
 };
 // Reads the option `key`: "none", the name of a hook, a table of a name and its options, or a
 // function of the script that gets { name, bytes, parameters, ways } of a bucket and returns one of
-// these. `choices`: the values that messages name; empty: all hooks. Throws Error (options) for
-// anything else.
+// these. `choices`: for an option that takes hooks which gather, the values that messages name.
+// Throws Error (options) for anything else.
 HookChoice read_hook(const Values& values, const std::string& key, std::string choices = "");
 
 template <>

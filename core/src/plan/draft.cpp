@@ -93,7 +93,9 @@ class GuardedHook final : public ReductionHook {
   std::string name() const override {
     return call_plugin(speaker_, "named a reduction", [&] { return inner_->name(); });
   }
-  std::string identity() const override { return inner_->identity(); }
+  std::string identity() const override {
+    return call_plugin(speaker_, "named a reduction", [&] { return inner_->identity(); });
+  }
   bool exact(const BucketShape& bucket) const override {
     return call_plugin(speaker_, "described a reduction", [&] { return inner_->exact(bucket); });
   }
@@ -102,8 +104,11 @@ class GuardedHook final : public ReductionHook {
                        [&] { return checked(inner_->cost(bucket), bucket); });
   }
   ReductionCost gather_cost(const BucketShape& bucket) const override {
-    return call_plugin(speaker_, "priced a gather",
-                       [&] { return checked(inner_->gather_cost(bucket), bucket); });
+    return call_plugin(speaker_, "priced a gather", [&] {
+      ReductionCost cost = checked(inner_->gather_cost(bucket), bucket);
+      cost.kept = 0;
+      return cost;
+    });
   }
   bool gathers() const override {
     return call_plugin(speaker_, "described a gather", [&] { return inner_->gathers(); });

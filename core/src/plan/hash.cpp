@@ -164,7 +164,7 @@ void Digest::add(const Instruction& i) {
   add(i.phase);
   if (i.lane > 0) add(i.lane);
   if (i.owner >= 0) add(i.owner);
-  if (i.round > 0) add(i.round);
+  if (i.round > 0) add(fmt::format("round {}", i.round));
 }
 
 void Digest::add(const Segment& segment) {

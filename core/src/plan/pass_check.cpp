@@ -123,7 +123,8 @@ std::string changed_numbers(const Program& was, const Program& now) {
     std::map<int, std::pair<std::string, bool>> how;
     for (const Bucket& bucket : program.buckets) {
       for (const int p : bucket.parameters)
-        how[p] = {identity_of(bucket.hook), bucket.reduce_per_microbatch};
+        how[p] = {identity_of(bucket.hook) + " " + identity_of(bucket.gather_hook),
+                  bucket.reduce_per_microbatch};
     }
     return how;
   };
@@ -131,7 +132,7 @@ std::string changed_numbers(const Program& was, const Program& now) {
   for (const auto& [parameter, how] : had) {
     const auto found = has.find(parameter);
     if (found == has.end() || found->second != how)
-      return fmt::format("the gradient of {} is summed otherwise",
+      return fmt::format("the gradient of {} is summed otherwise, or the parameter gathered",
                          now.name_of_parameter(parameter));
   }
   return "";

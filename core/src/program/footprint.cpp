@@ -626,8 +626,8 @@ void FootprintMaker::direction() {
 
 void FootprintMaker::whole() {
   const MatrixUpdate update = matrix_update(rank_, i_);
-  if (i_.owner < 0 && !takes_part(rank_, i_)) return;
   if (!takes_part(rank_, i_)) {
+    if (i_.owner < 0) return;
     fresh(i_.outputs[0]);
     return works({.calls = 1, .bytes = static_cast<double>(rank_.bytes(i_.outputs[0]))});
   }

@@ -19,6 +19,7 @@ class Hooks {
   Hooks(const Values& values, std::string key, std::string choices)
       : catalog_(values.catalog()),
         key_(std::move(key)),
+        gathers_(!choices.empty()),
         choices_(std::move(choices)),
         path_(values.path(key_)),
         reach_(values.reach()) {}
@@ -51,7 +52,8 @@ class Hooks {
 
   // The hook, if it can reduce the bucket; else throws, with the option's key.
   Hook fit_for(const Hook& hook, const BucketShape& bucket) const {
-    if (hook == nullptr) return nullptr;
+    // What a hook asks of a bucket is about sums.
+    if (hook == nullptr || gathers_) return hook;
     try {
       hook->check(bucket);
     } catch (const Error& error) {
@@ -78,7 +80,9 @@ class Hooks {
 
  private:
   Catalog& catalog_;
-  std::string key_, choices_, path_;
+  std::string key_;
+  const bool gathers_;
+  std::string choices_, path_;
   std::shared_ptr<const ScriptReach> reach_;
   std::map<Json, Hook> made_;
 };

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ class Simulated : public Platform {
   std::int64_t bytes(at::DeviceIndex) const override { return std::int64_t{1} << 36; }
   // A test may say how much of them other programs have.
   std::int64_t free_bytes(at::DeviceIndex) const override {
+    if (std::getenv("SIM_FAULTY") != nullptr) throw std::runtime_error("the device is faulty");
     const char* used = std::getenv("SIM_USED_BYTES");
     return (std::int64_t{1} << 36) - (used == nullptr ? 0 : std::strtoll(used, nullptr, 10));
   }

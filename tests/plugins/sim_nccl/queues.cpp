@@ -24,16 +24,8 @@ std::size_t streams_of_a_priority() {
 
 }  // namespace
 
-Queue::Queue(c10::Stream given)
-    : stream(given), delays_(static_cast<std::uint32_t>(given.id())), thread_([this] { work(); }) {}
-
-Queue::~Queue() {
-  {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+Queue::Queue(c10::Stream given) : stream(given), delays_(static_cast<std::uint32_t>(given.id())) {
+  std::thread([this] { work(); }).detach();
 }
 
 void Queue::put(std::function<void()> task) {
@@ -49,13 +41,13 @@ void Queue::work() {
   const c10::StreamGuard guard(stream);
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return over_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    const std::function<void()> task = std::move(tasks_.front());
+    changed_.wait(lock, [&] { return !tasks_.empty(); });
+    std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds(delays_() % 300));
     task();
+    task = nullptr;
     lock.lock();
   }
 }

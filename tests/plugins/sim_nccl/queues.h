@@ -13,10 +13,10 @@
 
 namespace mw::sim_nccl {
 
+// A queue and its thread live until the process ends.
 class Queue {
  public:
   explicit Queue(c10::Stream stream);
-  ~Queue();
 
   const c10::Stream stream;
   void put(std::function<void()> task);
@@ -27,9 +27,7 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
-  bool over_ = false;
   std::mt19937 delays_;
-  std::thread thread_;
 };
 
 // The queue of the next communicator on a device. libtorch has 32 streams of each priority for a

@@ -141,6 +141,10 @@ class Communicator final : public c10d::Backend {
     for (int k = 0; k < getSize(); ++k)
       ends.push_back(ends.back() + row * (in_splits.empty() ? rows / getSize() : in_splits[k]));
     std::memcpy(places.data(), ends.data(), places.size());
+    const std::int64_t out_row = out.size(0) > 0 ? out.numel() / out.size(0) : 0;
+    std::vector<std::int64_t> expected;
+    for (int k = 0; k < getSize(); ++k)
+      expected.push_back(out_row * (out_splits.empty() ? out.size(0) / getSize() : out_splits[k]));
     return put(
         "all-to-all", in,
         [=, this](const auto& all) {
@@ -149,13 +153,13 @@ class Communicator final : public c10d::Backend {
             std::vector<std::int64_t> of(static_cast<std::size_t>(getSize() + 1));
             std::memcpy(of.data(), one.data(), places.size());
             const auto own = static_cast<std::size_t>(getRank());
+            if (of[own + 1] - of[own] != expected[parts.size()])
+              throw std::runtime_error("a member sends another number of rows than is expected");
             parts.push_back(tensor_of(
                 one, places.size() + static_cast<std::size_t>(of[own]) * in.element_size(),
                 of[own + 1] - of[own], in.scalar_type()));
           }
-          const at::Tensor came = at::cat(parts);
-          if (came.numel() != out.numel()) throw std::runtime_error("the calls differ in size");
-          out.copy_(came.view(out.sizes()));
+          out.copy_(at::cat(parts).view(out.sizes()));
         },
         places);
   }
@@ -225,26 +229,29 @@ class Communicator final : public c10d::Backend {
     // Members of an all-to-all may send differently much.
     if (head.empty()) what += fmt::format(" of {} {}", in.numel(), at::toString(in.scalar_type()));
     const auto self = c10::intrusive_ptr<Communicator>::unsafe_reclaim_from_nonowning(this);
-    queue_->put([=, this, self = self, done = std::move(done), head = std::move(head)]() mutable {
-      std::string error;
-      try {
-        const Bytes own = bytes_of(in);
-        head.insert(head.end(), own.begin(), own.end());
-        done(all(name, head, what));
-      } catch (const std::exception& thrown) {
-        error = thrown.what();
-        failed_ = true;
-      }
-      c10::Event end(device_.type());
-      end.record(queue_->stream);
-      {
-        const std::lock_guard lock(state->mutex);
-        state->over = true;
-        state->error = error;
-        state->end = std::move(end);
-      }
-      state->changed.notify_all();
-    });
+    queue_->put(
+        [=, this, self = self, in = in, done = std::move(done), head = std::move(head)]() mutable {
+          std::string error;
+          try {
+            const Bytes own = bytes_of(in);
+            head.insert(head.end(), own.begin(), own.end());
+            done(all(name, head, what));
+          } catch (const std::exception& thrown) {
+            error = thrown.what();
+            failed_ = true;
+          }
+          done = nullptr;  // lets go of the operands before the rank goes on
+          in.reset();
+          c10::Event end(device_.type());
+          end.record(queue_->stream);
+          {
+            const std::lock_guard lock(state->mutex);
+            state->over = true;
+            state->error = error;
+            state->end = std::move(end);
+          }
+          state->changed.notify_all();
+        });
     return c10::make_intrusive<Transfer>(state, device_.type());
   }
 
