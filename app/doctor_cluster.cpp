@@ -57,11 +57,12 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-// Whether a process may lock as much memory as it likes, and the bytes of /dev/shm.
+// Whether this process may lock as much memory as it likes.
 bool locks_memory() {
   rlimit limit{};
   return ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
 }
+// The size of /dev/shm in bytes; -1: it is not there.
 std::int64_t shared_memory() {
   struct statvfs found {};
   if (::statvfs((system_root() / "dev/shm").c_str(), &found) != 0) return -1;
@@ -120,7 +121,7 @@ Json facts_of(PluginRegistry& plugins, const Processes& processes, const std::st
              {"cards", network_cards()},
              {"locks memory", locks_memory()},
              {"shared memory", shared_memory()}};
-  facts["nccl"] = nccl_version();  // which the devices' libraries, asked above, have loaded
+  facts["nccl"] = nccl_version();  // NCCL is loaded once the devices have been looked at
   return facts;
 }
 
@@ -155,7 +156,7 @@ class Comparison {
   }
   std::string name_of(int process) const { return processes_.name_of(process); }
 
-  // The processes that say anything of it say the same.
+  // Refuses processes whose facts under `key` differ. A process may have none ("").
   void same(const std::string& name, const char* key, const std::string& hint) {
     int first = -1;
     for (std::size_t p = 0; p < facts_.size(); ++p) {

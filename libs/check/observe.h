@@ -57,7 +57,7 @@ int last_user(const Graph& graph, int parameter);
 // The reduction hooks of a plan that lose bits (ReductionHook::exact).
 struct LossyHooks {
   std::vector<std::string> names;  // names of the hooks, each once
-  // Those that gather parameters, so that no activation is one rank's.
+  // Names of the hooks that gather parameters. With one, every activation differs from one rank's.
   std::vector<std::string> gathering;
   std::set<std::string> parameters;  // names of the parameters whose gradients they reduce
 };

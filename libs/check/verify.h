@@ -62,7 +62,8 @@ struct VerifyOutcome {
   // Hooks of the plan that lose bits (ReductionHook::exact), each once. With one, the mix is never
   // called equal, and only what no such hook reduces can have diverged.
   std::vector<std::string> lossy;
-  std::vector<std::string> lossy_gathers;  // those that gather parameters: every activation differs
+  // Hooks of the plan that gather parameters and lose bits. With one, every activation differs.
+  std::vector<std::string> lossy_gathers;
 };
 
 // Compares the experiment's plan in float64 with one rank, over `steps` steps or as many as the

@@ -173,8 +173,8 @@ struct Prediction {
   // Where rows of the data hold documents: times of a step are those of the drawn step that is
   // nearest to the mean of all drawn ones.
   std::optional<DocumentForecast> documents = {};
-  // Set where replicas differ. Outer steps count in the memory, in tokens per second and in shares
-  // of the peak; all other numbers are of a step without an outer step.
+  // Set where replicas differ. Memory, tokens per second and shares of the peak count outer steps.
+  // All other numbers describe a step without an outer step.
   std::optional<OuterForecast> outer = {};
   // Makes the times those of a step of median length: with an outer step, if most steps have one.
   void as_measured();

@@ -247,26 +247,25 @@ void StageProof::hook_start(const Instruction& i) {
       !(gathers ? program_.buckets[i.bucket].gather_hook : program_.buckets[i.bucket].hook))
     refuse("prove.hook", "there is no such hook");
   const Bucket& bucket = program_.buckets[i.bucket];
-  Instruction plain = i;
-  plain.code = Code::start;
-  if (underway_.count({i.pending, -1}) > 0)
-    refuse("prove.unawaited", "it begins again a transfer that is still under way");
   if (gathers) {
     notes_.insert(fmt::format("{} gathers less than the parameters of {}",
                               bucket.gather_hook->name(), bucket.name));
     if (i.move.kind != Move::Kind::all_gather)
       refuse("prove.hook", "a hook replaces an all-gather");
-    start_flat(plain);
-    underway_.at({i.pending, -1}).hook = true;
-    return;
+  } else {
+    const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+    if (from != to || from != bucket.flat.gradients || view(from).part != FlatView::Part::whole)
+      refuse("prove.hook", fmt::format("a hook reduces the gradients of {} in place", bucket.name),
+             from);
+    if (!bucket.hook->exact(shape_of(program_, bucket, program_.first())))
+      notes_.insert(fmt::format("{} loses some of {}", bucket.hook->name(), bucket.name));
+    if (i.move.kind != Move::Kind::all_reduce)
+      refuse("prove.hook", "a hook replaces an all-reduce");
   }
-  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
-  if (from != to || from != bucket.flat.gradients || view(from).part != FlatView::Part::whole)
-    refuse("prove.hook", fmt::format("a hook reduces the gradients of {} in place", bucket.name),
-           from);
-  if (!bucket.hook->exact(shape_of(program_, bucket, program_.first())))
-    notes_.insert(fmt::format("{} loses some of {}", bucket.hook->name(), bucket.name));
-  if (i.move.kind != Move::Kind::all_reduce) refuse("prove.hook", "a hook replaces an all-reduce");
+  if (underway_.count({i.pending, -1}) > 0)
+    refuse("prove.unawaited", "it begins again a transfer that is still under way");
+  Instruction plain = i;
+  plain.code = Code::start;
   start_flat(plain);
   underway_.at({i.pending, -1}).hook = true;
 }

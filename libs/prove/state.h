@@ -54,9 +54,9 @@ struct Content {
   int microbatch = -1;  // -1: it belongs to the step, as parameters do
   TermSet terms = 0;    // for a gradient: the terms that are in it
   Layout place;
-  // `shift`: in a ring, it is the shard of the `shift`-th rank before this one. `steps`: the number
-  // of ring steps or slices that have contributed to it so far, 0 for all; of a direction, of the
-  // steps by Gram matrices that have been made.
+  // `shift`: in a ring, it is the shard of the `shift`-th rank before this one. `steps`: how many
+  // ring steps or slices have contributed to it so far, 0 for all. For a direction, `steps` is the
+  // number of steps by Gram matrices that have been made.
   int shift = 0, steps = 0;
   // Slice `slice` of `slices` of an op that computes a dim in slices (Program::slicing). The dim is
   // none for a saved tensor of one slice that lacks the dim.

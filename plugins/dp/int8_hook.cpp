@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "hooks.h"
-#include "meshwright/error.h"
 
 namespace dp {
 namespace {

@@ -110,12 +110,10 @@ class RankRun {
   // Writes values of a parameter, from local element `first` on, to all of the rank's tensors that
   // hold these elements (parameter, shard, master).
   virtual void fill(int parameter, std::int64_t first, const at::Tensor& numbers) = 0;
-  // loss_scale(): the factor of this step's gradients, the loss scale times the number of replicas
-  // that differ. scaler(): the state of the loss scale. hook_of(): a bucket's reduction hook; null
-  // if the bucket has none.
+  // The factor of this step's gradients: the loss scale, times the replicas if these differ.
   virtual double loss_scale() const = 0;
-  virtual LossScaler& scaler() = 0;
-  virtual BucketReduction* hook_of(int bucket) = 0;
+  virtual LossScaler& scaler() = 0;                  // the state of the loss scale
+  virtual BucketReduction* hook_of(int bucket) = 0;  // null: the bucket has no reduction hook
 
   // whole() is collective: it gathers a bucket's whole gradients or parameters. slice() returns the
   // part of a parameter in that tensor.

@@ -99,6 +99,9 @@ struct ProgramParameter {
 struct MatrixSizes {
   std::int64_t stacked = 1, rows = 1, columns = 1;
 };
+// The sizes of a shape as matrices, of which the first `stacked` dims number the matrices, and
+// `rows` dims after these form the rows.
+MatrixSizes as_matrices(const std::vector<std::int64_t>& shape, int stacked, int rows);
 
 // For an op that runs in ring steps: the dim whose shards are passed in a ring, and the atoms over
 // whose ranks they are passed. In step t a rank computes with the shard of the rank t places before

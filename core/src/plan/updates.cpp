@@ -158,8 +158,8 @@ std::map<int, int> owners_of(const Program& program, const Bucket& bucket) {
   return owners;
 }
 
-// Adds the steps that make the update of a parameter's matrices by the ranks' parts, and the sums
-// of Gram matrices between them. Returns the slot of the update, in the layout of the parameter.
+// Adds the steps in which ranks update their parts of a parameter's matrices, each with a sum of
+// Gram matrices before it. Returns the slot of the update, whose layout is the parameter's.
 int add_gram_steps(Program& program, int bucket, int parameter, const CutMatrices& cut, int part,
                    std::vector<Instruction>& code) {
   const ProgramParameter own = program.parameters[parameter];

@@ -129,19 +129,23 @@ std::int64_t Program::shard_elements(const Bucket& bucket, const Coordinates& at
   return bucket.shard_atoms.empty() ? total : (total + ways - 1) / ways;
 }
 
-MatrixSizes Program::matrices(const ProgramParameter& parameter, const Coordinates& at) const {
+MatrixSizes as_matrices(const std::vector<std::int64_t>& shape, int stacked, int rows) {
   MatrixSizes sizes;
-  int d = 0;
-  for (Dim dim : graph->value(parameter.value).dims) {
-    const std::int64_t size = graph->size(dim);
-    if (d < parameter.stacked) {
-      sizes.stacked *= local_range(dim, size, parameter.stored, mesh, at).size;
-    } else {
-      (d < parameter.stacked + parameter.rows ? sizes.rows : sizes.columns) *= size;
-    }
-    ++d;
-  }
+  for (int d = 0; d < static_cast<int>(shape.size()); ++d)
+    (d < stacked          ? sizes.stacked
+     : d < stacked + rows ? sizes.rows
+                          : sizes.columns) *= shape[static_cast<std::size_t>(d)];
   return sizes;
+}
+
+MatrixSizes Program::matrices(const ProgramParameter& parameter, const Coordinates& at) const {
+  std::vector<std::int64_t> shape;
+  for (Dim dim : graph->value(parameter.value).dims) {
+    const bool numbers = static_cast<int>(shape.size()) < parameter.stacked;
+    const std::int64_t size = graph->size(dim);
+    shape.push_back(numbers ? local_range(dim, size, parameter.stored, mesh, at).size : size);
+  }
+  return as_matrices(shape, parameter.stacked, parameter.rows);
 }
 
 std::int64_t Program::flat_elements(const Slot& slot, std::int64_t shard) const {

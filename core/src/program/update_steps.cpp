@@ -22,6 +22,16 @@ bool in_one_piece(const std::vector<std::int64_t>& whole, const std::vector<Rang
 // cache, and malloc does not ask the system for them.
 constexpr std::int64_t in_cache_at_a_time = 1 << 15;
 
+// The elements of a parameter's local part that lie in the rank's shard of the bucket.
+Range updated_elements(const RankView& rank, int bucket, int parameter) {
+  const Range place = rank.place(parameter), shard = rank.shard(bucket);
+  const auto within = [&](std::int64_t at) {
+    return std::clamp<std::int64_t>(at - place.offset, 0, place.size);
+  };
+  const std::int64_t begin = within(shard.offset);
+  return {begin, within(shard.offset + shard.size) - begin};
+}
+
 }  // namespace
 
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
@@ -38,10 +48,11 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
     own.offset -= here.offset;
     made.own.push_back(own);
   }
-  const Range place = rank.place(update.parameter), shard = rank.shard(update.bucket);
+  const Range place = rank.place(update.parameter),
+              updated = updated_elements(rank, update.bucket, update.parameter);
   made.first = place.offset;
-  made.begin = std::clamp<std::int64_t>(shard.offset - place.offset, 0, place.size);
-  made.end = std::clamp<std::int64_t>(shard.offset + shard.size - place.offset, 0, place.size);
+  made.begin = updated.offset;
+  made.end = updated.offset + updated.size;
   if (made.begin < made.end && !in_one_piece(shape, made.own))
     made.apart = bytes_of(program.optimizer_dtype) * place.size;
   return made;
@@ -64,16 +75,10 @@ std::optional<CutMatrices> cut_of_matrices(const Program& program, int parameter
 MatrixParts matrix_parts(const RankView& rank, int parameter) {
   const Program& program = rank.program();
   const ProgramParameter& own = program.parameters[parameter];
-  MatrixParts parts{.rows_are_cut = cut_of_matrices(program, parameter)->rows};
-  int at = 0;
-  for (const Dim dim : program.graph->value(own.value).dims) {
-    const std::int64_t size =
-        local_range(dim, program.graph->size(dim), own.stored, program.mesh, rank.at()).size;
-    (at < own.stacked              ? parts.stacked
-     : at < own.stacked + own.rows ? parts.rows
-                                   : parts.columns) *= size;
-    ++at;
-  }
+  MatrixParts parts;
+  static_cast<MatrixSizes&>(parts) =
+      as_matrices(program.local_shape(program.slots[own.slot], rank.at()), own.stacked, own.rows);
+  parts.rows_are_cut = cut_of_matrices(program, parameter)->rows;
   return parts;
 }
 
@@ -101,10 +106,7 @@ bool cut_alike(const Program& program, int bucket, const std::vector<int>& atoms
 bool takes_part(const RankView& rank, const Instruction& update) {
   if (update.owner >= 0) return rank.makes_update(update);
   const Program& program = rank.program();
-  const Range place = rank.place(update.parameter), shard = rank.shard(update.bucket);
-  if (std::max(place.offset, shard.offset) <
-      std::min(place.offset + place.size, shard.offset + shard.size))
-    return true;
+  if (updated_elements(rank, update.bucket, update.parameter).size > 0) return true;
   if (update.update == Update::whole) return false;
   return !cut_alike(program, update.bucket, cut_of_matrices(program, update.parameter)->atoms);
 }
@@ -119,11 +121,7 @@ UpdatedPart updated_part(const RankView& rank, int bucket, std::size_t n) {
     part.own.push_back(
         local_range(dim, part.sizes.back(), parameter.stored, program.mesh, rank.at()));
   }
-  const Range place = rank.place(p), shard = rank.shard(bucket);
-  const std::int64_t begin = std::clamp<std::int64_t>(shard.offset - place.offset, 0, place.size),
-                     end = std::clamp<std::int64_t>(shard.offset + shard.size - place.offset, 0,
-                                                    place.size);
-  part.elements = {begin, end - begin};
+  part.elements = updated_elements(rank, bucket, p);
   return part;
 }
 

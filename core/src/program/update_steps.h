@@ -21,18 +21,18 @@ struct MatrixUpdate : MatrixSizes {
 };
 MatrixUpdate matrix_update(const RankView& rank, const Instruction& update);
 
-// Which side of a parameter's matrices is cut over ranks, and over which atoms. None: whole, or cut
-// on both sides.
+// The side of a parameter's matrices that is cut over ranks, and the atoms over which it is.
+// Nothing: the matrices are whole, or cut on both sides.
 struct CutMatrices {
   bool rows = false;  // false: columns
   std::vector<int> atoms;
 };
 std::optional<CutMatrices> cut_of_matrices(const Program& program, int parameter);
 
-// A parameter's matrices that the ranks update by their parts (MatrixRanks::shards).
-struct MatrixParts {
+// The sizes of the rank's part of a parameter's matrices, which the ranks update by their parts
+// (MatrixRanks::shards).
+struct MatrixParts : MatrixSizes {
   bool rows_are_cut = false;
-  std::int64_t stacked = 1, rows = 1, columns = 1;                  // of the rank's part
   std::int64_t n() const { return rows_are_cut ? columns : rows; }  // the Gram matrices are n by n
   std::int64_t others() const { return rows_are_cut ? rows : columns; }
 };

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "meshwright/program.h"
+
 namespace mw {
 namespace {
 
@@ -21,10 +23,8 @@ std::vector<std::int64_t> sizes_of(const std::vector<Range>& ranges) {
 }  // namespace
 
 std::array<std::int64_t, 3> UpdatedPart::matrices() const {
-  std::array<std::int64_t, 3> made{1, 1, 1};
-  for (int d = 0; d < static_cast<int>(sizes.size()); ++d)
-    made[d < stacked ? 0 : d < stacked + rows ? 1 : 2] *= sizes[static_cast<std::size_t>(d)];
-  return made;
+  const MatrixSizes made = as_matrices(sizes, stacked, rows);
+  return {made.stacked, made.rows, made.columns};
 }
 
 std::array<std::int64_t, 3> UpdatedPart::shape(const UpdateSum& sum) const {

@@ -124,9 +124,10 @@ class Executor : public RankRun {
     LossScaler scaler;
     bool leaves_out = false;  // leaves out updates of steps that are not finite
     std::map<Connection, std::unique_ptr<Communicator>> communicators;
-    std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
-    std::vector<std::unique_ptr<BucketGather>> gathers;   // of each bucket; null without a hook
-    std::vector<Begun> begun;                             // transfers not awaited yet
+    // By bucket: what runs its reduction hook and its gather hook; null: it has no such hook.
+    std::vector<std::unique_ptr<BucketReduction>> hooks;
+    std::vector<std::unique_ptr<BucketGather>> gathers;
+    std::vector<Begun> begun;  // transfers not awaited yet
     Left left;
     Moment met;
   };

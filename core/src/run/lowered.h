@@ -99,7 +99,7 @@ struct UpdateRun {
   bool takes_part = true;                // false: other ranks make the matrices' update
   MatrixParts parts_of_matrices = {};    // set for steps by parts of matrices
   Range own = {};                        // elements of the updated slot that `matrix` updates
-  std::vector<std::int64_t> shape = {};  // of a direction or Gram matrices that it makes
+  std::vector<std::int64_t> shape = {};  // the shape of the direction, or the Gram matrices
   UpdateCall call = {};
 };
 

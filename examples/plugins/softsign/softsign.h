@@ -25,7 +25,7 @@ enum class Number : int { fp32, fp64, bf16, fp16 };
 // Pointers to memory of the GPU, of `count` elements each.
 struct Elements {
   const void* x = nullptr;
-  const void* gradient = nullptr;  // of the result; null: forward
+  const void* gradient = nullptr;  // the result's gradient; null: the call is a forward
   void* out = nullptr;             // the result, or the gradient of x
   bool adds = false;               // backward: whether to add to `out`
   std::int64_t count = 0;

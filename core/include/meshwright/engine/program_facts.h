@@ -65,8 +65,8 @@ class LikeOps {
 
 // The shape of a bucket on one rank, for a reduction hook.
 BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at);
-// The same of a sharded bucket's parameters, for a hook that gathers them over the ranks that have
-// shards.
+// The shape of a sharded bucket on one rank, for a hook that gathers its parameters: `element` is
+// the size of a parameter, `ways` the number of ranks that have shards.
 BucketShape gathered_shape_of(const Program& program, const Bucket& bucket, const Coordinates& at);
 
 }  // namespace mw
