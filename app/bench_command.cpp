@@ -94,7 +94,7 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
       ->check(CLI::Range(3, 10000))
       ->type_name("N");
   pass_on(command, a, "--baseline",
-          "a Python with the packages of bench/train/requirements.txt (torch 2.11.0); without it, "
+          "a Python with the packages of bench/train/requirements.txt (torch 2.15.0); without it, "
           "only Meshwright is measured")
       ->type_name("PYTHON");
   pass_on(command, a, "--others",

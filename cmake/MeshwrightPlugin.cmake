@@ -24,11 +24,11 @@ function(meshwright_add_plugin name)
 endfunction()
 
 # Adds sources in CUDA to a plugin: meshwright_add_cuda(NAME FILE.cu… [ARCHITECTURES 80 90 …]).
-# nvcc of CUDA 13 compiles them: that of MESHWRIGHT_NVCC (OFF: none), of PATH, of a CUDA toolkit, or
-# of the wheel nvidia-cuda-nvcc of this Python (python3 -m pip install nvidia-cuda-nvcc
-# nvidia-cuda-crt nvidia-cuda-runtime). Where there is none, the plugin is built without them, and
-# CMake says so; where there is one, the sources see WITH_CUDA. The program has CUDA's runtime
-# library, so that the plugin needs no toolkit to run.
+# nvcc of the CUDA version of the program's libtorch (13, or 12) compiles them: that of
+# MESHWRIGHT_NVCC (OFF: none), of PATH, of a CUDA toolkit, or of the wheel nvidia-cuda-nvcc of this
+# Python (python3 -m pip install nvidia-cuda-nvcc nvidia-cuda-crt nvidia-cuda-runtime). Where there
+# is none, the plugin is built without them, and CMake says so; where there is one, the sources see
+# WITH_CUDA. The program has CUDA's runtime library, so that the plugin needs no toolkit to run.
 function(meshwright_add_cuda name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ARCHITECTURES")
   set(without "")
@@ -37,14 +37,15 @@ function(meshwright_add_cuda name)
   else()
     execute_process(COMMAND python3 -c "import nvidia; print(';'.join(nvidia.__path__))"
                     OUTPUT_VARIABLE wheels OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    list(TRANSFORM wheels APPEND "/cu13/bin")
-    find_program(MESHWRIGHT_NVCC nvcc PATHS /usr/local/cuda/bin ${wheels})
+    list(TRANSFORM wheels APPEND "/cu13/bin" OUTPUT_VARIABLE of_13)
+    list(TRANSFORM wheels APPEND "/cuda_nvcc/bin" OUTPUT_VARIABLE of_12)
+    find_program(MESHWRIGHT_NVCC nvcc PATHS /usr/local/cuda/bin ${of_${meshwright_cuda_version}})
     if(NOT MESHWRIGHT_NVCC)
       set(without "there is no nvcc (MESHWRIGHT_NVCC names one)")
     else()
       execute_process(COMMAND "${MESHWRIGHT_NVCC}" --version OUTPUT_VARIABLE version ERROR_QUIET)
-      if(NOT version MATCHES "release 13\\.")
-        set(without "${MESHWRIGHT_NVCC} is not of CUDA 13, as the program's libtorch is")
+      if(NOT version MATCHES "release ${meshwright_cuda_version}\\.")
+        set(without "${MESHWRIGHT_NVCC} is not of CUDA ${meshwright_cuda_version}, as the program's libtorch is")
       endif()
     endif()
   endif()
@@ -52,10 +53,10 @@ function(meshwright_add_cuda name)
     get_filename_component(toolkit "${MESHWRIGHT_NVCC}" REALPATH)
     get_filename_component(toolkit "${toolkit}" DIRECTORY)
     get_filename_component(toolkit "${toolkit}" DIRECTORY)
-    find_library(MESHWRIGHT_CUDART NAMES libcudart.so.13 cudart NAMES_PER_DIR NO_DEFAULT_PATH
+    find_library(MESHWRIGHT_CUDART NAMES libcudart.so.${meshwright_cuda_version} cudart NAMES_PER_DIR NO_DEFAULT_PATH
                  PATHS "${toolkit}/lib64" "${toolkit}/lib" "${toolkit}/targets/x86_64-linux/lib")
     if(NOT MESHWRIGHT_CUDART)
-      set(without "there is no libcudart.so.13 beside ${MESHWRIGHT_NVCC}")
+      set(without "there is no libcudart.so.${meshwright_cuda_version} beside ${MESHWRIGHT_NVCC}")
     endif()
   endif()
   if(without)

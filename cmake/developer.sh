@@ -12,9 +12,9 @@ parse_preset() {
     esac
   done
   case $preset in
-    release | dev | asan | tsan | fuzz | cuda | without) ;;
+    release | dev | asan | tsan | fuzz | cuda | cuda12 | without) ;;
     *)
-      say "there is no preset '$preset'; presets: release, dev, asan, tsan, fuzz, cuda, without"
+      say "there is no preset '$preset'; presets: release, dev, asan, tsan, fuzz, cuda, cuda12, without"
       exit "$exit_usage"
       ;;
   esac
@@ -35,8 +35,7 @@ verb_build() {
 }
 
 # PyTorch for the tests' Python: the wheel that libtorch comes from, without what its CUDA side
-# needs. That loads all the same if each library that it names is there, and no CPU calls any of
-# them: empty ones stand in, for some gigabytes.
+# needs, for which libraries that can do nothing stand in.
 install_test_torch() {
   local venv=$1 site folder name
   name=$(pins wheel | sed -n 's/^torch .* //p')
@@ -44,10 +43,7 @@ install_test_torch() {
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
   folder=$site/nvidia/cu13/lib
   mkdir -p "$folder" && cp "$root"/.deps/libtorch/nvidia/cu13/lib/*.so* "$folder/" || return
-  for name in $(readelf -d "$site"/torch/lib/lib{torch_cuda,torch_python,torch_nvshmem}.so |
-    sed -n 's/.*(NEEDED).*\[\(lib\(cu\|nccl\|nvshmem\)[^]]*\)\]/\1/p' | sort -u); do
-    [[ -e $folder/$name ]] || c++ -shared -Wl,-soname,"$name" -o "$folder/$name" -x c++ - </dev/null || return
-  done
+  "$(system_python)" "$root/cmake/stand_ins.py" "$site" "$folder"
 }
 
 # A Python environment in the cache folder with what is pinned as one of KINDS, made anew when the
@@ -125,13 +121,14 @@ verb_test() {
   export UBSAN_OPTIONS=${UBSAN_OPTIONS-suppressions=$supp/ubsan.supp:print_stacktrace=1:halt_on_error=1}
   # What threads of an OpenMP region in libtorch hand to each other looks like a race: tsan.supp.
   [[ $preset != tsan ]] || export OMP_THREAD_LIMIT=${OMP_THREAD_LIMIT-1}
-  # The matrices run where they are asked for, the GPU's tests where there is one.
-  local skip='^matrix$' i
+  # The matrices and what makes roots of other systems run where they are asked for, the GPU's
+  # tests where there is one.
+  local skip='^(matrix|machines)$' i
   for i in "${!rest[@]}"; do
     if [[ ${rest[i]} == --label ]]; then rest[i]=-L; fi
-    if [[ ${rest[i]} == *matrix* ]]; then skip='^$'; fi
+    if [[ ${rest[i]} == *matrix* || ${rest[i]} == *machines* ]]; then skip='^$'; fi
   done
-  [[ $preset == cuda ]] || skip+='|^gpu$'
+  [[ $preset == cuda* ]] || skip+='|^gpu$'
   cd "$(build_folder "$preset")"
   # One more test than there are cores: many wait for a process, a timeout or a file. No verdict
   # depends on the load; a test takes a gigabyte at most.
@@ -141,13 +138,18 @@ verb_test() {
 
 # The archive, and a try of it where nothing else is.
 verb_release() {
+  local preset=release
+  case ${1-} in
+    --cuda | --cuda=13) preset=cuda && shift ;;
+    --cuda=12) preset=cuda12 && shift ;;
+  esac
   if (($# > 1)) || [[ ${1-} == -* ]]; then
-    say "release takes a folder, or nothing"
+    say "release takes --cuda or --cuda=12, and a folder: release --cuda dist"
     exit "$exit_usage"
   fi
-  make_ready
+  if [[ $preset == release ]]; then make_ready; else verb_build --preset "$preset" programs; fi
   use_unpacked
-  exec "$(system_python)" "$root/cmake/release.py" "$root/build" "${1:-$root/dist}"
+  exec "$(system_python)" "$root/cmake/release.py" "$(build_folder "$preset")" "${1:-$root/dist}"
 }
 
 own_files() { (cd "$root" && git ls-files -co --exclude-standard '*.cpp' '*.h'); }
@@ -170,4 +172,4 @@ verb_lint() {
   exec "$(system_python)" cmake/tidy.py "$cache/tidy" "$@"
 }
 
-verb_clean() { rm -rf "$root"/build "$root"/build-{dev,asan,tsan,fuzz,cuda,lint} "$root/.deps"; }
+verb_clean() { rm -rf "$root"/build "$root"/build-{dev,asan,tsan,fuzz,cuda,cuda12,without,lint} "$root/.deps"; }

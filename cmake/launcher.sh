@@ -7,8 +7,8 @@ die() {
   exit "$exit_environment"
 }
 
-# Lines of deps.txt whose first word is $1, without that word.
-pins() { sed -n "s/^$1 \+//p" "$root/cmake/deps.txt"; }
+# Lines of deps.txt whose first word is $1, for this architecture or for all, without that word.
+pins() { sed -n "s/^$1\(\/$(uname -m)\)\? \+//p" "$root/cmake/deps.txt"; }
 
 # One process at a time per folder; the lock goes with the file descriptor, so never stays behind.
 lock() {
@@ -54,7 +54,7 @@ wheel_is_good() { [[ -f $1 ]] && echo "$2  $1" | sha256sum --check --status; }
 
 # pip takes a platform by its name, not the older ones that it includes.
 wheel_platforms() {
-  printf -- '--platform manylinux%s_x86_64 ' 2010 2014 _2_12 _2_17 _2_18 _2_25 _2_27 _2_28
+  printf -- "--platform manylinux%s_$(uname -m) " 2010 2014 _2_12 _2_17 _2_18 _2_25 _2_27 _2_28
 }
 
 # Copies a wheel from the folder that MESHWRIGHT_WHEELS names, for machines without a network.
@@ -110,12 +110,16 @@ has_cuda_toolkit() {
 }
 
 # .deps/libtorch: the parts of the wheels that the preset needs, all of them or no folder at all.
+# The preset cuda12 has a libtorch of its own, in .deps/cuda12.
 ensure_libtorch() {
-  local target=$root/.deps/libtorch fresh=$root/.deps/libtorch.new
-  local wheels=(wheel) kinds=(keep)
-  # With the toolkit there, a test compiles and links the module that needs them.
-  if [[ $1 == cuda ]] || has_cuda_toolkit; then kinds+=(cuda); fi
-  if [[ $1 == cuda ]]; then wheels+=(wheel-cuda) kinds+=(keep-cuda); fi
+  local target=$root/.deps/libtorch wheels=(wheel) kinds=(keep)
+  case $1 in
+    cuda) wheels+=(wheel-cuda) kinds+=(cuda keep-cuda) ;;
+    cuda12) target=$root/.deps/cuda12/libtorch wheels=(wheel-cuda12) kinds+=(cuda keep-cuda12) ;;
+    # With the toolkit there, a test compiles and links the module that needs CUDA's side.
+    *) if has_cuda_toolkit; then kinds+=(cuda); fi ;;
+  esac
+  local fresh=$target.new
   grep -qxF "$(parts_id "${wheels[@]}" "${kinds[@]}")" "$target/.complete" 2>/dev/null && return 0
   (
     lock "$cache/wheels.lock"
@@ -125,10 +129,12 @@ ensure_libtorch() {
   rm -rf "$fresh"
   mkdir -p "$fresh"
   "$(system_python)" "$root/cmake/unpack_wheels.py" "$root/cmake/deps.txt" "$cache/wheels" \
-    "$fresh" "${kinds[@]}" >&2 || die "cannot unpack the wheels in $cache/wheels"
+    "$fresh" "${wheels[@]}" "${kinds[@]}" >&2 || die "cannot unpack the wheels in $cache/wheels"
   # What is unpacked for CUDA serves the builds without it too.
-  parts_id wheel keep >"$fresh/.complete"
-  if [[ " ${kinds[*]} " == *" cuda "* ]]; then parts_id wheel keep cuda >>"$fresh/.complete"; fi
+  if [[ $1 != cuda12 ]]; then
+    parts_id wheel keep >"$fresh/.complete"
+    if [[ " ${kinds[*]} " == *" cuda "* ]]; then parts_id wheel keep cuda >>"$fresh/.complete"; fi
+  fi
   parts_id "${wheels[@]}" "${kinds[@]}" >>"$fresh/.complete"
   rm -rf "$target"
   mv "$fresh" "$target"

@@ -3,8 +3,10 @@
 Usage: release.py BUILD OUT [--level N] [--steps N]
 
 OUT gets meshwright-VERSION-linux-ARCH.tar.gz and its .sha256: the program, its plugins, the kit for
-plugins of one's own, libtorch without CUDA's side, every library that the program needs but those
-of the C and C++ compilers, and the licences of all. The archive is then unpacked into a root of its
+plugins of one's own, libtorch, every library that the program needs but those of the C and C++
+compilers, and the licences of all. Of a build folder of the presets cuda and cuda12, libtorch has
+its CUDA side, and all that this loads but the driver; the name then says of which CUDA
+(meshwright-VERSION-cuda13-linux-ARCH.tar.gz). The archive is then unpacked into a root of its
 own that has these libraries alone, and the quickstart runs there: whatever it needs of the source
 folder, the build folder or this machine is missing there, and fails the release.
 Exit codes: 0, 5.
@@ -26,15 +28,15 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 UNPACKED = SOURCE / ".deps/root"
 # A machine's own: they go with its kernel, its loader and its compilers, and are not brought along.
 MACHINES_OWN = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s))\.so(\.\d+)*$")
-# Modules whose libraries a site brings: its MPI, its NCCL and driver.
-SITES_OWN = ("mpi.so", "nccl.so")
+SITES_OWN = ("mpi.so",)  # modules whose libraries a site brings
+DRIVERS = {"13": "580", "12": "525"}  # the oldest driver of NVIDIA's that runs programs of a CUDA
 # What is compiled in or copied, beside the libraries that are found by their names.
 COMPILED_IN = ("libboost1.74-dev", "libboost-dev", "libboost1.83-dev", "libcli11-dev", "nlohmann-json3-dev", "libfmt-dev",
                "libxxhash-dev", "libjs-chart.js", "dict-gcide")
 README = """\
 Meshwright {version}, for Linux on {arch}
 
-It needs glibc {glibc} or newer and the libstdc++ of GCC 12 or newer (GLIBCXX_{glibcxx}), and nothing else:
+{driver}It needs glibc {glibc} or newer and the libstdc++ of GCC 12 or newer (GLIBCXX_{glibcxx}), and nothing else:
 
     bin/meshwright run share/meshwright/scripts/quickstart.lua
 
@@ -43,6 +45,13 @@ that is in here and is not its own. A plugin of your own needs g++ of the versio
 the headers of Boost, fmt and nlohmann's JSON: share/meshwright/docs/plugins.md. Runs of several processes need an
 OpenMPI 4 of the machine's. Figures (report --figures) need python3 with numpy and matplotlib, calibrate --from needs numpy.
 --sandbox needs bubblewrap (bwrap).
+"""
+
+
+DRIVER = """\
+For GPUs it needs NVIDIA's driver {driver} or newer (nvidia-smi shows it), and nothing else of CUDA. It has libtorch {torch}
+and the libraries of CUDA {cuda}.
+
 """
 
 
@@ -78,12 +87,21 @@ def search_path(path):
     return found[1] if found else ""
 
 
+def cuda_of(build):
+    """The version of CUDA, such as "13", of a build folder's libtorch; empty: the build has no CUDA side."""
+    if not re.search(r"(?m)^MESHWRIGHT_CUDA:\w+=ON$", (build / "CMakeCache.txt").read_text()):
+        return ""
+    (runtime,) = (pathlib.Path(of_cache(build, "MESHWRIGHT_DEPS_DIR")) / "libtorch").glob("nvidia/*/lib/libcudart.so.*")
+    return runtime.name.rpartition(".")[2]
+
+
 def install(build, stage):
     call("cmake", "--install", build, "--prefix", stage)
     call("cmake", "--install", build, "--prefix", stage, "--component", "libtorch")
-    for path in (stage / "lib/meshwright/libtorch").rglob("*.so*"):
-        if re.search(r"cuda(?!rt)|nvrtc|nvshmem", path.name):  # of a build with CUDA's side
-            path.unlink()
+    if not cuda_of(build):  # .deps may have more than this build needs
+        for path in (stage / "lib/meshwright/libtorch").rglob("*.so*"):
+            if not re.search(r"lib(torch_cpu|c10|gomp|cudart|cupti)\.so", path.name):
+                path.unlink()
     for path in sorted(stage.rglob("*")):
         if not is_elf(path):
             continue
@@ -105,7 +123,7 @@ def libraries(build):
     """Path on this machine of each library that the program and its plugins need of it."""
     found = {}
     modules = [path for path in (build / "lib/meshwright/plugins").glob("*.so") if path.name not in SITES_OWN]
-    ours = (build.resolve(), SOURCE / ".deps/libtorch")
+    ours = (build.resolve(), pathlib.Path(of_cache(build, "MESHWRIGHT_DEPS_DIR")) / "libtorch")
     for path in (build / "bin/meshwright", *modules):
         for name, where in re.findall(r"(?m)^\s*(\S+) => (.*?)(?: \(0x[0-9a-f]+\))?$", call("ldd", path)):
             if not where.startswith("/"):
@@ -154,14 +172,17 @@ def bring_libraries(stage, build):
         shutil.copyfile(text, licences / f"{package}.txt")
 
 
-def bring_wheel_licences(stage, wheels):
-    """Of each wheel that something was unpacked from."""
-    for line in (SOURCE / "cmake/deps.txt").read_text().splitlines():
-        words = line.split()
-        if words[:1] != ["wheel"]:
-            continue
+def wheel_pins(cuda):
+    """The words of the lines of deps.txt whose wheels are in the archive."""
+    kinds = {"": ("wheel",), "13": ("wheel", "wheel-cuda"), "12": ("wheel-cuda12",)}[cuda]
+    lines = map(str.split, (SOURCE / "cmake/deps.txt").read_text().splitlines())
+    return [words for words in lines if words and words[0] in [f"{kind}/{platform.machine()}" for kind in kinds]]
+
+
+def bring_wheel_licences(stage, wheels, cuda):
+    for words in wheel_pins(cuda):
         with zipfile.ZipFile(wheels / words[4]) as archive:
-            wanted = re.compile(r"/licenses/(.*/)?(LICEN[CS]E|License|NOTICE)[^/]*$")
+            wanted = re.compile(r"(/licenses/|\.dist-info/)(.*/)?(LICEN[CS]E|License|NOTICE)[^/]*$")
             texts = [name for name in archive.namelist() if wanted.search(name)]
             if not texts:
                 raise Failed(f"{words[4]} has no licence in it")
@@ -269,17 +290,23 @@ def main():
     wheels = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "meshwright/wheels"
     try:
         version, arch = of_cache(given.build, "CMAKE_PROJECT_VERSION"), platform.machine()
-        name = f"meshwright-{version}-linux-{arch}"
+        cuda = cuda_of(given.build)
+        name = f"meshwright-{version}-{f'cuda{cuda}-' if cuda else ''}linux-{arch}"
+        driver = ""
+        if cuda:
+            torch = next(words[2] for words in wheel_pins(cuda) if words[1] == "torch")
+            driver = DRIVER.format(driver=DRIVERS[cuda], torch=torch, cuda=cuda)
+            print(driver.strip(), file=sys.stderr)
         given.out.mkdir(parents=True, exist_ok=True)
         archive = given.out / f"{name}.tar.gz"
         with tempfile.TemporaryDirectory(dir=given.out) as temporary:
             stage = pathlib.Path(temporary).resolve() / name
             install(given.build, stage)
             bring_libraries(stage, given.build)
-            bring_wheel_licences(stage, wheels)
+            bring_wheel_licences(stage, wheels, cuda)
             compiler = call(of_cache(given.build, "CMAKE_CXX_COMPILER"), "-dumpfullversion").strip()
             (stage / "README.txt").write_text(README.format(
-                version=version, arch=arch, compiler=compiler, glibc=newest(stage, b"GLIBC"),
+                version=version, arch=arch, compiler=compiler, driver=driver, glibc=newest(stage, b"GLIBC"),
                 glibcxx=newest(stage, b"GLIBCXX")))
             check_names(stage, given.build)
             pack(stage, archive, given.level)

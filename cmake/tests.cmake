@@ -74,7 +74,7 @@ function(meshwright_add_test name label cost)
     set(cost 1000)
   endif()
   set(limit 1200)
-  if(label STREQUAL "matrix")
+  if(label MATCHES "^(matrix|machines)$")
     set(limit 18000)  # full products, which nobody waits for
   endif()
   if(meshwright_without)

@@ -62,6 +62,10 @@ elseif(MESHWRIGHT_SANITIZE)
     "MESHWRIGHT_SANITIZE is '${MESHWRIGHT_SANITIZE}'; use address, thread or fuzzer.")
 endif()
 
+# Before the compiler's own libraries in each link.
+add_library(older_libstdcxx STATIC "${PROJECT_SOURCE_DIR}/cmake/older_libstdcxx.cpp")
+link_libraries("$<BUILD_INTERFACE:older_libstdcxx>")
+
 add_library(meshwright_warnings INTERFACE)
 target_compile_options(meshwright_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi

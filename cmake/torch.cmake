@@ -27,14 +27,18 @@ target_include_directories(Torch::cpu INTERFACE
   "${torch_root}/include" "${torch_root}/include/torch/csrc/api/include")
 target_compile_definitions(Torch::cpu INTERFACE USE_DISTRIBUTED)
 target_link_libraries(Torch::cpu INTERFACE Torch::c10)
-# libgomp, libcudart and libcupti are found at run time through libtorch's own RPATH.
-target_link_options(Torch::cpu INTERFACE
-  "LINKER:-rpath-link,${torch_root}/lib:${MESHWRIGHT_DEPS_DIR}/libtorch/nvidia/cu13/lib")
+# libgomp, libcudart and libcupti are found at run time through libtorch's own RPATH. The wheels of
+# CUDA 13 have one folder for all (cu13), those of CUDA 12 one for each library.
+set(cuda_root "${MESHWRIGHT_DEPS_DIR}/libtorch/nvidia")
+file(GLOB cuda_libraries "${cuda_root}/*/lib")
+list(JOIN cuda_libraries ":" cuda_rpath_link)
+target_link_options(Torch::cpu INTERFACE "LINKER:-rpath-link,${torch_root}/lib:${cuda_rpath_link}")
+file(GLOB cuda_runtime "${cuda_root}/*/lib/libcudart.so.*")
+string(REGEX MATCH "[0-9]+$" meshwright_cuda_version "${cuda_runtime}")
 
 # Whether the headers and libraries that libtorch's CUDA side was built with are unpacked, as the
-# launcher does for the cuda preset. A toolkit's headers do for compiling only: another NCCL's may
-# have its options in another size.
-set(cuda_root "${MESHWRIGHT_DEPS_DIR}/libtorch/nvidia")
+# launcher does for the presets of CUDA. A toolkit's headers do for compiling only: another NCCL's
+# may have its options in another size.
 set(meshwright_cuda_unpacked FALSE)
 if(EXISTS "${cuda_root}/nccl/include/nccl.h")
   set(meshwright_cuda_unpacked TRUE)
@@ -54,12 +58,12 @@ macro(meshwright_torch_cuda)
     if(meshwright_cuda_unpacked)
       add_library(Torch::cudart SHARED IMPORTED)
       set_target_properties(Torch::cudart PROPERTIES
-        IMPORTED_LOCATION "${cuda_root}/cu13/lib/libcudart.so.13" IMPORTED_SONAME libcudart.so.13)
-      target_include_directories(Torch::cuda INTERFACE
-        "${cuda_root}/cu13/include" "${cuda_root}/nccl/include")
+        IMPORTED_LOCATION "${cuda_runtime}" IMPORTED_SONAME libcudart.so.${meshwright_cuda_version})
+      file(GLOB cuda_includes "${cuda_root}/*/include")
+      target_include_directories(Torch::cuda INTERFACE ${cuda_includes})
       target_link_libraries(Torch::cuda INTERFACE Torch::cudart)
     else()
-      find_package(CUDAToolkit 13.0 REQUIRED)
+      find_package(CUDAToolkit ${meshwright_cuda_version} REQUIRED)
       find_path(MESHWRIGHT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
       target_include_directories(Torch::cuda INTERFACE "${MESHWRIGHT_NCCL_INCLUDE}")
       target_link_libraries(Torch::cuda INTERFACE CUDA::cudart)

@@ -1,20 +1,23 @@
 """Unpacks the pinned members of the wheels.
 
-Usage: unpack_wheels.py DEPS WHEELS TARGET KIND…   (KIND: keep, cuda, keep-cuda; see deps.txt)
+Usage: unpack_wheels.py DEPS WHEELS TARGET KIND…   (KIND: wheel, wheel-cuda, keep …; see deps.txt)
 """
 
 import fnmatch
 import os
 import pathlib
+import platform
 import sys
 import time
 import zipfile
 
 
 def main(deps, wheels, target, *kinds):
+    kinds += tuple(f"{kind}/{platform.machine()}" for kind in kinds)
     rows = [line.split() for line in open(deps) if line.strip() and line[0] != "#"]
+    rows = [row for row in rows if row[0] in kinds]
     for name, file in [(row[1], row[4]) for row in rows if row[0].startswith("wheel")]:
-        globs = [g for row in rows if row[0] in kinds and row[1] == name for g in row[2:]]
+        globs = [g for row in rows if not row[0].startswith("wheel") and row[1] == name for g in row[2:]]
         if not globs:
             continue
         with zipfile.ZipFile(pathlib.Path(wheels) / file) as archive:

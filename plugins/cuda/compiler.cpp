@@ -32,10 +32,14 @@ void call(void* library, const char* name, T... arguments) {
 // it; if it is missing, the system's NVRTC is taken.
 void* nvrtc(const fs::path& libraries) {
   static void* const library = [&] {
-    void* const own = ::dlopen((libraries / "libcaffe2_nvrtc.so").c_str(), RTLD_LAZY | RTLD_LOCAL);
-    return own != nullptr ? own : ::dlopen("libnvrtc.so.13", RTLD_LAZY | RTLD_LOCAL);
+    const std::string own = libraries / "libcaffe2_nvrtc.so";
+    void* found = nullptr;
+    for (const char* const name : {own.c_str(), "libnvrtc.so.13", "libnvrtc.so.12"}) {
+      if (found == nullptr) found = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    }
+    return found;
   }();
-  if (library == nullptr) throw std::runtime_error("libnvrtc.so.13 cannot be loaded");
+  if (library == nullptr) throw std::runtime_error("there is no libnvrtc.so.13 or libnvrtc.so.12");
   return library;
 }
 

@@ -29,6 +29,14 @@ fs::path side_of_cuda() {
   return fs::path(libtorch.dli_fname).parent_path() / "libtorch_cuda.so";
 }
 
+// The oldest driver that runs programs of the CUDA whose runtime library libtorch brought.
+std::string_view oldest_driver() {
+  void* const runtime = ::dlopen("libcudart.so.12", RTLD_LAZY | RTLD_NOLOAD);
+  if (runtime == nullptr) return "580";
+  ::dlclose(runtime);
+  return "525";
+}
+
 class Cuda final : public mw::Platform {
  public:
   at::DeviceType type() const override { return at::kCUDA; }
@@ -63,9 +71,9 @@ class Cuda final : public mw::Platform {
                                   ? ""
                                   : "; CUDA_VISIBLE_DEVICES names numbers of GPUs that "
                                     "nvidia-smi -L lists, or is left out";
-    return std::string(
-               "GPUs need NVIDIA's driver, 580 or newer, which nvidia-smi shows; CPUs need none") +
-           hides;
+    return fmt::format(
+        "GPUs need NVIDIA's driver, {} or newer, which nvidia-smi shows; CPUs need none{}",
+        oldest_driver(), hides);
   }
 
   // The GPU's UUID, as nvidia-smi -L lists it; for a part of a GPU (MIG), the UUID of that part.

@@ -26,7 +26,7 @@ import json, math, os, struct, sys, time
 words, here = sys.argv[1:], os.path.dirname(os.path.abspath(__file__))
 said = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
 if words[0] == "-c":
-    print("2.11.0")
+    print("2.15.0")
 elif "save-weights" in said:
     h, f, v = (int(said[key]) for key in ("hidden", "ffn", "vocab"))
     shapes = {{"model.embed_tokens.weight": (v, h), "model.norm.weight": (h,), "lm_head.weight": (v, h)}}
@@ -130,7 +130,7 @@ class BenchTrain(ProgramCase):
                 self.assertAlmostEqual(row[figure] / theirs[figure], 1 / took if key == "speed" else took)
             self.assertAlmostEqual(row["losses"][0], math.log(256), places=5)
             self.assertLess(row["loss_difference"], 1e-5)
-        self.assertEqual(self.saved()["baseline_torch"], "2.11.0")
+        self.assertEqual(self.saved()["baseline_torch"], "2.15.0")
         drawing = xml.etree.ElementTree.parse(self.folder / "out/mini.svg")
         self.assertEqual(len(drawing.findall(".//{*}rect")), 6, "three panels of two rows")
 
@@ -148,7 +148,7 @@ class BenchTrain(ProgramCase):
         self.assertTrue(text.startswith("# Title") and text.endswith("The end.\n"), text)
         self.assertNotIn("old", text)
         self.assertEqual(len(re.findall(r"(?m)^\| one rank \| \d+ / 128 \| \*\*\d", text)), 1, text)
-        self.assertIn("beside stock PyTorch 2.11.0", text)
+        self.assertIn("beside stock PyTorch 2.15.0", text)
         self.assertRegex((self.folder / re.search(r"\]\((.*?\.svg)\)", text)[1]).read_text(), "^<svg ")
 
     def test_a_mix_that_fails_leaves_the_others(self):
@@ -235,7 +235,7 @@ class BenchTrain(ProgramCase):
 
     def test_the_baseline_s_torch_is_the_program_s(self):
         pinned = re.search(r"(?m)^torch==([\d.]+)$", (SOURCE / "bench/train/requirements.txt").read_text())[1]
-        self.assertIn(f"wheel torch {pinned} ", (SOURCE / "cmake/deps.txt").read_text())
+        self.assertIn(f"wheel/x86_64 torch {pinned} ", (SOURCE / "cmake/deps.txt").read_text())
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ for verb in build test docs release format lint clean; do
 done
 launch build --preset fast
 check "an unknown preset exits 2" exits 2
-check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, fuzz, cuda, without"
+check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, fuzz, cuda, cuda12, without"
 
 # --- what this machine cannot build is said before anything is fetched ---
 # refuses WHAT SENTENCE [ADVICE]: with what the fakes and the files of $work/system say.

@@ -38,7 +38,7 @@ class Notices(unittest.TestCase):
 
     def test_pinned_versions_are_those_of_the_notice(self):
         notice, pins = (SOURCE / "NOTICE").read_text(), (SOURCE / "cmake/deps.txt").read_text()
-        torch = re.search(r"(?m)^wheel torch (\S+)", pins)[1]
+        torch = re.search(r"(?m)^wheel/\w+ torch (\S+)", pins)[1]
         self.assertIn(f"libtorch from torch {torch}", notice)
         for package, said in [("nlohmann-json3-dev", "JSON for Modern C++"), ("libcli11-dev", "CLI11"), ("libxxhash-dev", "xxHash"),
                               ("libboost-dev", "Boost"), ("libjs-chart.js", "Chart.js"), ("dict-gcide", "GCIDE"),

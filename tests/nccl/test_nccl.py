@@ -3,6 +3,7 @@ cuda preset was built, and is the only module that needs libtorch's CUDA side.""
 # label: unit
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -38,37 +39,50 @@ class Nccl(unittest.TestCase):
 
 
 class Pins(unittest.TestCase):
-    """What libtorch's CUDA side loads is pinned for the cuda preset, and for no other build."""
+    """What libtorch's CUDA side loads is pinned for the presets of CUDA, and for no other build."""
 
     def setUp(self):
-        pins = [line.split() for line in (nccl_module.SOURCE / "cmake/deps.txt").read_text().splitlines()]
-        self.wheels = {pin[1]: pin[2] for pin in pins if pin[:1] in (["wheel"], ["wheel-cuda"])}
-        self.kept = " ".join(" ".join(pin[2:]) for pin in pins if pin[:1] in (["keep"], ["keep-cuda"]))
-        self.always = [pin[1] for pin in pins if pin[:1] == ["wheel"]]
-        self.torch = next(pin[4] for pin in pins if pin[:2] == ["wheel", "torch"])
+        self.pins = [line.split() for line in (nccl_module.SOURCE / "cmake/deps.txt").read_text().splitlines() if line[:1].isalpha()]
+
+    def wheels(self, *kinds, architecture=platform.machine()):
+        """Of these kinds, by name: the version and the file."""
+        return {pin[1]: (pin[2], pin[4]) for pin in self.pins if pin[0] in [f"{kind}/{architecture}" for kind in kinds]}
 
     def test_versions_are_those_that_torch_asks_for(self):
-        wheel = nccl_module.cache() / "wheels" / self.torch
-        if not wheel.exists():
-            self.skipTest(f"there is no {wheel}")
-        asked = re.findall(r"^Requires-Dist: (nvidia-[\w-]+)==([\d.]+)", nccl_module.metadata(wheel), re.M)
-        self.assertGreaterEqual(len(asked), 4)
-        for name, version in asked:
-            self.assertEqual(self.wheels.get(name), version, name)
+        for kinds in (("wheel", "wheel-cuda"), ("wheel-cuda12",)):
+            wheels = self.wheels(*kinds)
+            file = nccl_module.cache() / "wheels" / wheels["torch"][1]
+            if not file.exists():  # of the other preset
+                continue
+            asked = re.findall(r"^Requires-Dist: (nvidia-[\w-]+)==([\d.]+)", nccl_module.metadata(file), re.M)
+            self.assertGreaterEqual(len(asked), 4)
+            for name, version in asked:
+                if not name.startswith("nvidia-nvtx"):  # of profilers
+                    self.assertEqual(wheels.get(name, [None])[0], version, name)
+
+    def test_both_architectures_have_the_same(self):
+        for kinds in (("wheel",), ("wheel-cuda",), ("wheel-cuda12",)):
+            here, there = ({name: version for name, (version, _) in self.wheels(*kinds, architecture=architecture).items()}
+                           for architecture in ("x86_64", "aarch64"))
+            self.assertEqual(here, there)
+            self.assertTrue(here)
 
     def test_every_library_has_its_wheel(self):
-        library = nccl_module.LIBTORCH / "torch/lib/libtorch_cuda.so"
-        if not library.exists():
-            self.skipTest("libtorch's CUDA side is not unpacked")
-        names = [name for file in ("cuda", "cuda_linalg", "nvshmem") for name in needed(library.with_stem(f"libtorch_{file}"))]
-        names = {name for name in names if re.match(r"lib(cu|nccl|nv)", name)}
-        self.assertGreater(len(names), 8)
-        for name in names:
-            # Of cuDNN and NVSHMEM all libraries are kept.
-            self.assertIn(re.sub(r"^lib(cudnn|nvshmem).*", r"\1", name), self.kept)
+        for libtorch, kinds in ((nccl_module.LIBTORCH, ("keep", "keep-cuda")),
+                                (nccl_module.SOURCE / ".deps/cuda12/libtorch", ("keep", "keep-cuda12"))):
+            library = libtorch / "torch/lib/libtorch_cuda.so"
+            if not library.exists():  # of the other preset
+                continue
+            kept = " ".join(" ".join(pin[2:]) for pin in self.pins if pin[0] in kinds)
+            names = [name for file in ("cuda", "cuda_linalg", "nvshmem") for name in needed(library.with_stem(f"libtorch_{file}"))]
+            names = {name for name in names if re.match(r"lib(cu|nccl|nv)", name)}
+            self.assertGreater(len(names), 8)
+            for name in names:
+                # Of cuDNN and NVSHMEM all libraries are kept.
+                self.assertIn(re.sub(r"^lib(cudnn|nvshmem).*", r"\1", name), kept)
 
     def test_other_builds_fetch_none_of_it(self):
-        self.assertEqual(sorted(self.always), ["nvidia-cuda-cupti", "nvidia-cuda-runtime", "torch"])
+        self.assertEqual(sorted(self.wheels("wheel")), ["nvidia-cuda-cupti", "nvidia-cuda-runtime", "torch"])
 
 
 class Loading(ProgramCase):

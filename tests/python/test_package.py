@@ -122,7 +122,7 @@ class Reading(unittest.TestCase):
         self.assertEqual(run.script, made_runs.SCRIPT)
         self.assertEqual(run.experiment, trained["experiment"])
         self.assertEqual(run.predicted["memory"], trained["predicted"]["memory"])
-        self.assertEqual(run.versions["torch"], "2.11.0")
+        self.assertEqual(run.versions["torch"], "2.15.0")
         self.assertEqual(str(run.created.tz), "UTC")
         self.assertEqual(run.plan["ranks"], 2)
         summary = run.summary

@@ -28,7 +28,7 @@ mw::RunInfo info() {
   info.script = "local mw = require \"meshwright\"  -- \xc3\xa9\n";
   info.plan = R"({"ranks": 8})";
   info.seed = 42;
-  info.versions = {{"meshwright", "0.1.0"}, {"torch", "2.11.0"}};
+  info.versions = {{"meshwright", "0.1.0"}, {"torch", "2.15.0"}};
   info.predicted_actions = {{0, 1, 1, 0, "receive F", 2, 0.5, 0.75}};
   return info;
 }

@@ -44,7 +44,7 @@ def check_h5py(path):
         assert attributes["seed"] == 42
         assert attributes["host"] and attributes["created"].endswith(b"Z")
         versions = json.loads(attributes["versions"])
-        assert versions["torch"] == "2.11.0" and "hdf5" in versions
+        assert versions["torch"] == "2.15.0" and "hdf5" in versions
         assert f["script"].asstr()[()] == 'local mw = require "meshwright"  -- é\n'
         assert json.loads(f["plan"][()]) == {"ranks": 8}
         for table, columns in COLUMNS.items():

@@ -95,7 +95,7 @@ class Report(ProgramCase):
             json.dump(sweep, file)
         for c in cells[:-1]:
             with open(f"{folder}/sweep/{c['folder']}/machine.json", "w") as file:
-                json.dump({"host": "here", "memory": 25276510208, "versions": {"torch": "2.11.0"},
+                json.dump({"host": "here", "memory": 25276510208, "versions": {"torch": "2.15.0"},
                            "plugins": {c["values"]["plan"]: "1.0.0"}}, file)
             compared = {} if c["id"] in ("pp-full-0",) or c["id"].startswith("dp") else {"compared": True}
             with open(f"{folder}/sweep/{c['folder']}/result.json", "w") as file:
@@ -163,7 +163,7 @@ class Report(ProgramCase):
         # One machine, whatever plugins the mixes use.
         self.assertEqual([m["cells"] for m in data["machines"]], [10])
         self.assertEqual(data["machines"][0]["facts"], [
-            ["host", "here"], ["memory", "23.5 GiB"], ["versions.torch", "2.11.0"], ["plugins.dp", "1.0.0"],
+            ["host", "here"], ["memory", "23.5 GiB"], ["versions.torch", "2.15.0"], ["plugins.dp", "1.0.0"],
             ["plugins.pp", "1.0.0"], ["plugins.tp", "1.0.0"]])
 
     def test_texts_stay_texts(self):

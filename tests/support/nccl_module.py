@@ -1,8 +1,8 @@
 """The plugin nccl as tests find it: that of a CUDA build with CUDA's libraries beside it, or one
 that is compiled where the toolkit is, for which stand-ins take their places."""
+import importlib.util
 import os
 import pathlib
-import re
 import subprocess
 import zipfile
 
@@ -10,14 +10,10 @@ BUILD = pathlib.Path(os.environ.get("MESHWRIGHT_BUILD", "build"))
 SOURCE = pathlib.Path(os.environ.get("MESHWRIGHT_SOURCE", "."))
 LIBTORCH = SOURCE / ".deps/libtorch"
 OWN = BUILD / "lib/meshwright/plugins/nccl.so"
-
-
-def said(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def needed(file):
-    return re.findall(r"\(NEEDED\).*\[(.*)\]", said("readelf", "-d", file))
+_specification = importlib.util.spec_from_file_location("stand_ins", SOURCE / "cmake/stand_ins.py")
+_stand_ins = importlib.util.module_from_spec(_specification)
+_specification.loader.exec_module(_stand_ins)
+needed = _stand_ins.needed
 
 
 def cache():
@@ -42,25 +38,5 @@ def built(test):
 
 
 def stand_ins(folder):
-    """Libraries that have what libtorch's CUDA side asks of CUDA's, and can do nothing, for those that
-    are not unpacked. Nothing calls them where there is no GPU."""
-    files = [LIBTORCH / f"torch/lib/lib{name}.so" for name in ("torch_cuda", "c10_cuda", "torch_nvshmem")]
-    there = {file.name for file in LIBTORCH.rglob("*.so*")}
-    missing = {name for file in files for name in needed(file) if re.match(r"lib(cu|nccl|nv)", name)} - there
-    asked = {name: [] for name in missing}
-    version_of = {}  # by library: of its symbols
-    for table in "".join(said("readelf", "-V", file) for file in files).split("File: ")[1:]:
-        version_of[table.split()[0]] = re.search(r"Name: (\S+)", table)[1]
-    library_of = {version: library for library, version in version_of.items()}
-    for symbol in {line.split()[-1] for file in files for line in said("nm", "-D", "-u", file).splitlines()}:
-        name, _, version = symbol.partition("@")
-        # Without a version any of them may have it.
-        library = library_of.get(version) if version else "libnccl.so.2"
-        if library in missing and (version or re.match("cu|nccl|nv", name)):
-            asked[library].append(name)
-    for library, names in asked.items():
-        exported = folder / f"{library}.map"
-        exported.write_text(f"{version_of.get(library, '')} {{ *; }};\n")
-        text = "".join(f"void {name}(void) {{}}\n" for name in names)
-        subprocess.run(["cc", "-shared", "-fPIC", "-w", "-fno-builtin", "-x", "c", "-", f"-Wl,-soname,{library}",
-                        f"-Wl,--version-script,{exported}", "-o", folder / library], input=text, text=True, check=True)
+    """Libraries in place of those of CUDA's that are not unpacked."""
+    _stand_ins.make(LIBTORCH, folder)

@@ -59,7 +59,7 @@ inline constexpr PluginHead plugin_head_without_size = {
 
 struct PluginDescriptor {
   PluginHead head;
-  const char* torch;      // "2.11.0"
+  const char* torch;      // "2.15.0"
   const char* toolchain;  // "gcc12 c++20 cxx11abi1 release"
   const char* name;       // "tp": what scripts call it, and the file's name without ".so"
   const char* version;

@@ -99,7 +99,7 @@ Json json_of(const Problem& problem);
 // keep "$function" and "$code" alone; the unnamed values of a table get the key "value".
 Json without_hidden(const Json& value);
 
-// The version of this build, for people: "meshwright 0.1.0 (torch 2.11.0)".
+// The version of this build, for people: "meshwright 0.1.0 (torch 2.15.0)".
 std::string version_line();
 
 }  // namespace mw

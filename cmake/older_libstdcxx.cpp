@@ -1,0 +1,16 @@
+// Lets a program that GCC 12 built run where libstdc++ is of GCC 11, as on Rocky Linux 9. Of all
+// that the program takes from libstdc++, GCC 12 gave one function a new version:
+// std::condition_variable::wait(lock). This file defines it under its name in the object code,
+// hidden in each library that waits, so that none asks libstdc++ for it.
+#include <pthread.h>
+
+#include <condition_variable>
+#include <mutex>
+
+extern "C" [[gnu::visibility("hidden")]] void
+wait_on_condition(std::condition_variable* condition, std::unique_lock<std::mutex>* lock) __asm__(
+    "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE");
+
+void wait_on_condition(std::condition_variable* condition, std::unique_lock<std::mutex>* lock) {
+  ::pthread_cond_wait(condition->native_handle(), lock->mutex()->native_handle());
+}
