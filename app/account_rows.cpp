@@ -85,6 +85,7 @@ AccountRow& AccountRows::add(const Key& key, double seconds) {
     std::tie(row.part, row.name, row.shape) = key;
   }
   ++row.calls;
+  row.kernels += std::exchange(kernels_, 0);
   row.seconds += seconds;
   return row;
 }
@@ -158,13 +159,7 @@ void AccountRows::take_rest(const Instruction& i, const RankView& view, double s
     row.flops += footprint_.executed();
     row.limit_seconds = not_known;
   } else if (bytes > 0) {
-    const bool moves = (i.begins_transfer() || i.awaits_transfer()) && !i.runs_hook();
-    add_memory(i.update != Update::none ? "update"
-               : moves                  ? "packing for transfers"
-               : i.makes_totals()       ? "gradient norm"
-               : i.begins_sums()        ? "sums"
-                                        : name_of(i.code),
-               seconds, bytes);
+    add_memory(work_name(i), seconds, bytes);
   }
 }
 
@@ -172,6 +167,8 @@ void AccountRows::take(const InstructionTime& time, double share) {
   const Instruction& i = at(time);
   const RankView& view = views_.of(time.microbatch);
   const InstructionParts& parts = time.parts;
+  // An op's own loop starts nothing of libtorch.
+  kernels_ = std::max<std::int64_t>(parts.kernels, parts.kernel > 0 ? 1 : 0);
   if (parts.sent > 0 || i.begins_transfer()) take_sent(i, view, parts);
   if (parts.kernel > 0) {
     if (is_product(program_, i)) {
@@ -184,6 +181,7 @@ void AccountRows::take(const InstructionTime& time, double share) {
   }
   const double rest = time.end - time.start - parts.kernel - parts.sent - parts.watched;
   if (rest > 0) take_rest(i, view, rest * share);
+  engine_kernels_ += std::exchange(kernels_, 0);
 }
 
 void AccountRows::take_beside() {
@@ -209,6 +207,7 @@ std::vector<AccountRow> AccountRows::rows(std::int64_t step) {
   double engine = report_.account.step;
   for (const auto& [key, row] : rows_) engine -= row.seconds;
   engine -= report_.account.watched + report_.account.tracing;
+  kernels_ = engine_kernels_;
   add({"engine", "between kernels and transfers", ""}, engine).calls =
       static_cast<std::int64_t>(times.size());
   take_beside();

@@ -47,6 +47,8 @@ class AccountRows {
   std::map<const Instruction*, std::vector<Instruction>> rings_;
   std::map<int, std::string> names_;  // names of transfers that were begun, by pending
   Footprint footprint_;
+  std::int64_t kernels_ = 0;  // kernels of the instruction that no row has yet
+  std::int64_t engine_kernels_ = 0;
 };
 
 }  // namespace mw

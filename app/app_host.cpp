@@ -28,6 +28,7 @@
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/options.h"
+#include "predict/kernel_counts.h"
 #include "record/run_result.h"
 #include "record/run_set.h"
 
@@ -365,13 +366,17 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     result["by_strategy"] = changes.at("rows");
     add_text(result, changes.value("text", ""));
   }
+  result["kernels"] = Json::array();
+  std::string program, text;
+  for (const Program& stage : experiment.plan->programs) {
+    const KernelUses kernels = forecast_kernels(RankView(stage, stage.first()));
+    result["kernels"].push_back(kernels_json(kernels));
+    if (!options_.programs) continue;
+    const std::string between = program.empty() ? "" : "\n", listed = listing(stage);
+    program += between + listed;
+    text += between + listed + "\n" + kernels_table(kernels);
+  }
   if (options_.programs) {
-    std::string program, text;
-    for (const Program& stage : experiment.plan->programs) {
-      const std::string between = program.empty() ? "" : "\n", listed = listing(stage);
-      program += between + listed;
-      text += between + listed + "\n" + kernels_table(stage);
-    }
     result["program"] = program;
     add_text(result, text);
   }

@@ -183,6 +183,7 @@ local mw = {}
 ---@field faults? string[] plugins that were only tried, and broke: what each threw
 ---@field placements? table under --placements
 ---@field braids? table[] under --braids: of each its name, stage, weave, and seconds, waited_seconds, apart_seconds and apart_waited_seconds: together, and its works one after the other
+---@field kernels table[] of each stage's first rank in a step: kernels that are started, bytes that they read and write, flops, and rows, with the same by name
 ---@field program? string under --program
 ---@field pass? table under --diff: pass, strategy, before and after (plan, plan_hash, ranks, sent_bytes, transfers, peak_bytes, step_seconds, exposed_seconds, communication), proved_before, proved, diff, text
 ---@field by_strategy? table[] under --by-strategy: of each plan that it makes, the same, and added (the strategy that is new in it); or added and refused (why there is no such plan)

@@ -93,22 +93,6 @@ std::vector<std::string> lines_of(const RankView& rank, const Instruction& i) {
   return lines;
 }
 
-// The bytes of the largest operand or result of a kernel on this rank.
-double largest_tensor(const RankView& rank, const Instruction& i) {
-  const Program& program = rank.program();
-  const Op& op = program.graph->ops()[i.op];
-  const LocalDims dims = rank.dims(i.op, i.part());
-  std::int64_t largest = 0;
-  const auto see = [&](const Dims& of, Scalar scalar) {
-    const Dtype dtype = scalar == Scalar::index ? Dtype::int64 : program.dtype;
-    largest = std::max(largest, dims.count(of) * bytes_of(dtype));
-  };
-  for (const Use& use : op.inputs) see(use.dims, program.graph->value(use.value).scalar);
-  for (std::size_t o = 0; o < op.outputs.size(); ++o)
-    see(op.output_dims[o], program.graph->value(op.outputs[o]).scalar);
-  return static_cast<double>(largest);
-}
-
 // A column for each lane of a braid, under the name of its segment.
 std::string columns(const RankView& rank, const Segment& braid) {
   constexpr std::size_t most = 72;  // widest column; a longer line runs into the next column
@@ -169,40 +153,6 @@ std::string listing(const Program& program) {
     text += ")";
   }
   return text + "\n";
-}
-
-std::string kernels_table(const Program& program) {
-  struct Sum {
-    int kernels = 0;
-    double bytes = 0, largest = 0, flops = 0;
-  };
-  const RankView rank(program, program.first());
-  std::vector<std::pair<std::string, Sum>> sums;
-  std::set<int> run;
-  for (const SegmentRun& each : program.timeline) run.insert(each.segment);
-  for (const int segment : run) {
-    for (const Instruction& i : program.segments[static_cast<std::size_t>(segment)].code) {
-      if (i.op < 0 || !i.computes()) continue;
-      const std::string name =
-          fmt::format("{} {}", name_of(i.piece), program.graph->ops()[i.op].kind());
-      auto found = std::find_if(sums.begin(), sums.end(),
-                                [&](const auto& each) { return each.first == name; });
-      if (found == sums.end()) found = sums.insert(sums.end(), {name, {}});
-      const Cost& cost = rank.cost(i.op, i.piece, i.part());
-      Sum& sum = found->second;
-      ++sum.kernels;
-      sum.bytes += cost.bytes;
-      sum.largest += largest_tensor(rank, i);
-      sum.flops += cost.executed;
-    }
-  }
-  TextTable table({"kernels", "number", "read and written", "passes", "FLOP"}, {1, 2, 3, 4});
-  for (const auto& [name, sum] : sums) {
-    table.add({name, std::to_string(sum.kernels), format_bytes(sum.bytes),
-               sum.largest > 0 ? fmt::format("{:.1f}", sum.bytes / sum.largest) : "",
-               count_text(sum.flops)});
-  }
-  return table.text("  ");
 }
 
 }  // namespace mw

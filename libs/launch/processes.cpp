@@ -287,7 +287,9 @@ std::string JoinedProcesses::broadcast(const std::string& what, const std::strin
 
 void JoinedProcesses::greet(const HostId& own) {
   constexpr const char* what = "the greeting";
-  std::vector<std::string> all = gather(what, pack(Greeting{version_line(), own}));
+  const std::string library = carrier_->library_version();
+  const std::string version = library.empty() ? version_line() : version_line() + ", " + library;
+  std::vector<std::string> all = gather(what, pack(Greeting{version, own}));
   for (std::size_t p = 0; p < all.size(); ++p) {  // in the first process
     auto greeting = unpack<Greeting>(all[p]);
     if (!same_token(greeting.host.token, own.token)) {
@@ -311,7 +313,7 @@ void JoinedProcesses::greet(const HostId& own) {
     throw Error(Stage::environment, "process.version", "",
                 fmt::format("{} runs {}, {} runs {}", name_of(static_cast<int>(p)), one.version,
                             name_of(0), other.version),
-                "install the same build on all hosts");
+                "install the same build, and the same libraries, on all hosts");
   }
 }
 

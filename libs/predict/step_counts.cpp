@@ -139,15 +139,20 @@ Flops count_flops(const std::vector<Program>& stages, double documents) {
   return flops;
 }
 
-Traffic forecast_traffic(const RankView& rank) {
-  const Program& program = rank.program();
-  const RankViews ranks(rank);
-  // How often segments and their lanes run, by kind of microbatch.
+std::map<std::tuple<int, int, int>, std::int64_t> segment_runs(const RankViews& ranks,
+                                                               const Program& program) {
   std::map<std::tuple<int, int, int>, std::int64_t> runs;
   for (const SegmentRun& run : program.timeline) {
     for (int lane = 0; lane < lanes_of(run); ++lane)
       ++runs[{run.segment, lane, ranks.kind(microbatch_of(run, lane))}];
   }
+  return runs;
+}
+
+Traffic forecast_traffic(const RankView& rank) {
+  const Program& program = rank.program();
+  const RankViews ranks(rank);
+  const auto runs = segment_runs(ranks, program);
   TransferKeys keys(program);
   std::vector<CommunicationUse> uses;  // by the number of the communication key
   Footprint made;

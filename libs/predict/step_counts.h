@@ -2,8 +2,10 @@
 // one rank's collectives.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "meshwright/engine/rank_view.h"
@@ -33,6 +35,10 @@ LocalDims whole_dims(const Graph& graph, const Op& op);
 // A sentence for each kind of op whose price lacks something that its author has not declared: "the
 // op scan declares no FLOPs, …".
 std::vector<std::string> undeclared_work(const Graph& graph);
+
+// How often each segment and lane of it runs in a step, by kind of microbatch (RankViews::kind).
+std::map<std::tuple<int, int, int>, std::int64_t> segment_runs(const RankViews& ranks,
+                                                               const Program& program);
 
 // Predicted communication of one rank and step, as its Communicators will post it.
 using Traffic = std::map<CommunicationKey, CommunicationUse>;

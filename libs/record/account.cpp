@@ -30,10 +30,11 @@ constexpr std::array part_names{PartName{"products", "products"},
 
 // The sums over one rank's rows.
 struct RankTotals {
-  std::int64_t calls = 0;
+  std::int64_t calls = 0, kernels = 0;
   double seconds = 0, limit = 0, flops = 0, bytes = 0;
   void add(const RankTotals& more) {
     calls += more.calls;
+    kernels += more.kernels;
     seconds += more.seconds;
     limit += more.limit;
     flops += more.flops;
@@ -48,6 +49,7 @@ AccountLine line_of(const OfRanks& of, int ranks) {
   bool first = true;
   for (const auto& [rank, one] : of) {
     line.calls = std::max(line.calls, one.calls);
+    line.kernels = std::max(line.kernels, one.kernels);
     line.seconds += one.seconds / ranks;
     line.limit += one.limit / ranks;
     line.flops += one.flops / ranks;
@@ -122,7 +124,8 @@ std::optional<Account> read_account(RunReader& reader) {
   account.seconds = steps.numbers("seconds")[static_cast<std::size_t>(row)];
 
   const Table table = reader.table_of_step("account", account.step);
-  const auto rank = table.integers("rank"), calls = table.integers("calls");
+  const auto rank = table.integers("rank"), calls = table.integers("calls"),
+             kernels = table.integers("kernels");
   const auto part = table.texts("part"), name = table.texts("name"), shape = table.texts("shape");
   const auto seconds = table.numbers("seconds"), limit = table.numbers("limit_seconds"),
              flops = table.numbers("flops"), bytes = table.numbers("bytes");
@@ -133,7 +136,7 @@ std::optional<Account> read_account(RunReader& reader) {
   for (std::size_t r = 0; r < table.rows; ++r) {
     if (rank[r] >= 0) ranks.insert(rank[r]);
     const int of = static_cast<int>(rank[r]);
-    const RankTotals one{calls[r], seconds[r], limit[r], flops[r], bytes[r]};
+    const RankTotals one{calls[r], kernels[r], seconds[r], limit[r], flops[r], bytes[r]};
     rows[{part[r], name[r], shape[r]}][of].add(one);
     if (part[r] == "beside") continue;
     RankTotals known = one;  // work that was not measured alone has no limit
@@ -178,6 +181,7 @@ Json AccountLine::to_json() const {
   Json json = {{"part", part}, {"name", name}};
   if (!shape.empty()) json["shape"] = shape;
   json["calls"] = calls;
+  json["kernels"] = kernels;
   json["seconds"] = seconds;
   json["slowest_seconds"] = most;
   json["slowest_rank"] = slowest;
@@ -191,6 +195,8 @@ Json AccountLine::to_json() const {
 Json Account::to_json() const {
   Json json = {{"step", step}, {"seconds", seconds}, {"ranks", ranks}};
   json["together_seconds"] = whole.seconds;
+  json["kernels"] = whole.kernels;
+  json["bytes"] = whole.bytes;
   json["limit_seconds"] = limit;
   json["products_alone_seconds"] = products;
   json["memory_bytes_per_second"] = number_or_null(memory_rate);

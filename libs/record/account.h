@@ -15,7 +15,8 @@ namespace mw {
 // A part of a step, or one row of such a part, summed up over the ranks.
 struct AccountLine {
   std::string part, name, shape;
-  std::int64_t calls = 0;  // calls of the rank with the most
+  std::int64_t calls = 0;    // calls of the rank with the most
+  std::int64_t kernels = 0;  // kernels that the rank with the most started
   // Seconds of a rank: the mean over the ranks, of the slowest rank and of the fastest one.
   double seconds = 0, most = 0, least = 0;
   int slowest = -1;  // the rank with the most seconds

@@ -103,7 +103,7 @@ struct AccountRow {
   std::string part;   // "products", "memory", "copies", "waits", "no core", "engine", ...
   std::string name;   // "linear dgrad"; "dp all-reduce, gradients"; "log"
   std::string shape;  // shapes of a product's operands: "512x128, 352x128"
-  std::int64_t calls = 0;
+  std::int64_t calls = 0, kernels = 0;  // instructions, and kernels that they started
   double seconds = 0;
   double flops = 0, bytes = 0;  // flops done by the kernels; bytes read and written
   // The seconds that the machine needs for the work: for the same products alone, for the bytes at

@@ -134,6 +134,7 @@ void fields(auto& visit, IsRow<AccountRow> auto& row) {
   visit.text("name", row.name, 64);
   visit.text("shape", row.shape, 64);
   visit("calls", row.calls, "1");
+  visit("kernels", row.kernels, "1");
   visit("seconds", row.seconds, "s");
   visit("flops", row.flops, "flop");
   visit("bytes", row.bytes, "bytes");

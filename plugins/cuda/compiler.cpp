@@ -2,7 +2,6 @@
 #include "compiler.h"
 
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -104,8 +103,7 @@ class Kernel final : public mw::DeviceKernel {
   void launch(std::int64_t blocks, int threads, const void* argument) const override {
     const c10::DeviceGuard guard(device_);
     make_current();
-    void* const stream =
-        c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).native_handle();
+    void* const stream = mw::native_stream(device_);
     std::array<const void*, 1> arguments{argument};
     call(driver(), "cuLaunchKernel", function_, static_cast<unsigned>(blocks), 1U, 1U,
          static_cast<unsigned>(threads), 1U, 1U, 0U, stream, arguments.data(),

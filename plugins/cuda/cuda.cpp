@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <array>
@@ -95,6 +96,19 @@ class Cuda final : public mw::Platform {
     }
     return text;
   }
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 11
+  // This libtorch says it in its CUDA library alone, whose class CUDAStream is a c10::Stream.
+  void* native(const c10::Stream& stream) const override {
+    using Native = void*(const c10::Stream*);
+    static const auto native = [] {
+      const std::string side = side_of_cuda().parent_path() / "libc10_cuda.so";
+      return reinterpret_cast<Native*>(::dlsym(::dlopen(side.c_str(), RTLD_LAZY | RTLD_NOLOAD),
+                                               "_ZNK3c104cuda10CUDAStream6streamEv"));
+    }();
+    return native(&stream);
+  }
+#endif
 
   std::unique_ptr<const mw::DeviceKernel> compile(at::Device device, const std::string& text,
                                                   const char* name) const override {

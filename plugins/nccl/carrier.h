@@ -21,6 +21,7 @@ class NcclCarrier : public mw::Carrier {
 
   int processes() const override { return link_.at().processes; }
   int process() const override { return link_.at().process; }
+  std::string library_version() const override { return library_.version(); }
   // Throws Error (options) for ranks that are not on GPUs.
   std::unique_ptr<mw::CommunicatorSource> connect(const std::vector<std::vector<int>>& ranks,
                                                   const mw::Platform& platform,

@@ -1,6 +1,7 @@
 // Registers the carrier over NCCL. This file alone needs libtorch's CUDA side.
 #include <cstdlib>
 
+#include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "carrier.h"
@@ -18,6 +19,7 @@ class Nccl final : public Library {
     return c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), index, ways,
                                                        std::move(options));
   }
+  std::string version() const override { return "NCCL " + c10d::getNcclVersion(); }
 };
 
 const Library& library() {

@@ -20,9 +20,10 @@ namespace {
 
 constexpr std::chrono::milliseconds look_every{200};
 
-// libtorch has 32 streams of high priority for a device, and then gives them a second time. Two
-// communicators of one stream would wait for each other. Some are left for groups of threads.
-constexpr int most_urgent_streams = 24;
+// libtorch has 32 streams of each priority for a device, and then gives them a second time. Two
+// communicators of one stream would wait for each other. Some are left for ranks and for groups of
+// threads.
+constexpr int most_streams = 24;
 
 mw::MemberDevice named(const mw::Platform& platform, at::Device device) {
   std::array<char, 256> host{};
@@ -95,20 +96,25 @@ std::optional<c10::Stream> NcclSource::line_of(const mw::Connection& connection,
   const std::lock_guard lock(mutex_);
   auto line = lines_.find(key);
   if (line == lines_.end()) {
-    take_stream(device);
+    take_stream(device, /*urgent=*/true);
     line = lines_.try_emplace(key, platform_.new_stream(device, /*urgent=*/true)).first;
   }
   return line->second;
 }
 
-void NcclSource::take_stream(at::Device device) {
-  if (++urgent_streams_[device.index()] <= most_urgent_streams) return;
+void NcclSource::take_stream(at::Device device, bool urgent) {
+  if (++streams_[{device.index(), urgent}] <= most_streams) return;
+  const std::string what =
+      urgent ? fmt::format(
+                   "sends to other ranks and receives from them in more than {} pairs and "
+                   "streams",
+                   most_streams)
+             : fmt::format("takes part in more than {} groups of ranks", most_streams);
   throw mw::Error(
       mw::Stage::run, "device.streams", "plan",
-      fmt::format("plan: a rank sends to other ranks and receives from them in more than {} pairs "
-                  "and streams, and libtorch has no more streams of a GPU for them",
-                  most_urgent_streams),
-      "fewer stages that exchange values with one stage, or several ranks in each process");
+      fmt::format("plan: a rank {}, and libtorch has no more streams of a GPU for them", what),
+      urgent ? "fewer stages that exchange values with one stage, or several ranks in each process"
+             : "fewer axes whose groups differ, or several ranks in each process");
 }
 
 GroupPtr NcclSource::join(const mw::Connection& group, int index, at::Device device) {
@@ -118,7 +124,7 @@ GroupPtr NcclSource::join(const mw::Connection& group, int index, at::Device dev
     const std::lock_guard lock(mutex_);
     const auto known = groups_.find({name, index});
     if (known != groups_.end()) return known->second;
-    if (group.pair) take_stream(device);
+    take_stream(device, /*urgent=*/group.pair);
   }
   mw::meet_on_devices({*devices_, name, group.axis, group.ranks, timeout_, [this] { check(); }},
                       group.ranks.at(static_cast<std::size_t>(index)), named(platform_, device));

@@ -34,6 +34,7 @@ class Library {
   // whether its stream has a high priority.
   virtual GroupPtr make(c10::intrusive_ptr<c10d::Store> store, int index, int ways, bool urgent,
                         std::chrono::milliseconds timeout) const = 0;
+  virtual std::string version() const = 0;  // "NCCL 2.30.7"
   // Whether it also connects ranks of one process, in place of the backend of threads.
   virtual bool joins_threads() const { return false; }
   // Whether a pair makes its first transfer when it is made. False only in tests, which show the
@@ -84,7 +85,7 @@ class NcclSource final : public mw::CommunicatorSource {
  private:
   bool is_here(const std::vector<int>& group, int index) const;
   [[noreturn]] static void refuse(const std::string& what, const std::string& text);
-  void take_stream(at::Device device);
+  void take_stream(at::Device device, bool urgent);
   void watch();
   void stop(const std::string& reason);
   void fail(const std::string& reason);
@@ -105,8 +106,8 @@ class NcclSource final : public mw::CommunicatorSource {
   // By name of the group and index of the member.
   using Groups = std::map<std::pair<std::string, int>, GroupPtr>;
   Groups groups_;
-  // by GPU: streams that pairs and lines have taken
-  std::map<at::DeviceIndex, int> urgent_streams_;
+  // By GPU: streams that pairs and lines have taken, which are urgent, and those of groups.
+  std::map<std::pair<at::DeviceIndex, bool>, int> streams_;
   std::map<std::pair<int, std::string>, c10::Stream> lines_;  // by rank and the program's stream
   bool over_ = false;
   std::jthread watching_;

@@ -60,6 +60,8 @@ class Account(ProgramCase):
                         self.assertTrue(row["shape"], row)
                         self.assertGreater(row["limit_seconds"], 0, (name, row))
                         calls[text(row["name"])] += row["calls"]
+                        if row["name"].startswith(b"linear"):
+                            self.assertEqual(row["kernels"], row["calls"], row)
                         flops[text(row["name"])] += row["flops"]
                 booked = [row for row in work[(work["step"] == step) & (work["rank"] == rank)] if text(row["op"]) in PRODUCTS]
                 self.assertEqual(dict(calls), {f"{text(row['op'])} {text(row['piece'])}": row["calls"] for row in booked}, name)
@@ -90,7 +92,8 @@ class Account(ProgramCase):
             self.assertLessEqual(part["fastest_seconds"], part["seconds"] + 1e-12)
             self.assertGreaterEqual(part["slowest_seconds"], part["seconds"] - 1e-12)
         shown = self.call("runs", "show", "mix.h5", "--where").stdout
-        for word in ("products", "memory-bound ops", "collectives' copies", "waits for other ranks", "the engine", "together", "limit "):
+        self.assertGreater(result["kernels"], sum(row["kernels"] for row in result["rows"] if row["part"] == "products"))
+        for word in ("kernels  ", "products", "memory-bound ops", "collectives' copies", "waits for other ranks", "the engine", "together", "limit "):
             self.assertIn(word, shown)
         shapes = {row["shape"] for row in result["rows"] if row["name"] == "linear forward"}
         self.assertIn("2x16x24, 2x6x24", shapes)  # queries of two of four heads: the others are the other rank's

@@ -99,6 +99,14 @@ class SimulatedNccl(ProgramCase):
         self.fails('{ pp { 2, schedule = "zbv" }, sp(2) }', 2, r"On rank \d: .*(timed out: member \d has not come to message|NCCL has failed or timed out in (pp|cp)/)",
                    SIM_NCCL_STREAMS="1")
 
+    def test_processes_of_two_versions_are_refused(self):
+        self.write(SCRIPT % ("llama", "{ dp(2) }", ADAMW, 3, '"sim"', 120))
+        ended = self.ends(self.started(2, ["run", "script.lua", "--json"], [{"SIM_NCCL_VERSION": v} for v in ("2.28.9", "2.30.7")]))
+        self.assertEqual([code for code, *_ in ended], [5, 5], ended)
+        found = [line for line in map(json.loads, ended[0][1].splitlines()) if line["kind"] == "error"]
+        self.assertEqual([error["code"] for error in found], ["process.version"], ended)
+        self.assertRegex(found[0]["message"], r"process 1 .*, NCCL 2\.30\.7, process 0 .*, NCCL 2\.28\.9")
+
     def test_a_process_that_is_killed_ends_the_others(self):
         first, second = self.start("{ dp(2), tp(2) }", 2, timeout=600, steps=1 << 30)
         for line in first.stderr:

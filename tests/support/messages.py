@@ -392,7 +392,7 @@ MESSAGES = {
                      r"\.?( \(rank.*)? \[\]"],
     "process.over": [r"the processes have parted after an earlier failure \[what fails in one process .*"],
     "process.silent": [rf"{PROCESS} waited .* for {PROCESS}, which has said nothing: .* \[look at what that process does; .*"],
-    "process.version": [rf"{PROCESS} runs .*, {PROCESS} runs .* \[install the same build on all hosts\]"],
+    "process.version": [rf"{PROCESS} runs .*, {PROCESS} runs .* \[install the same build, and the same libraries, on all hosts\]"],
     "recompute.fit": [r"recompute: with all of it a rank still holds .* at most(, with what is in use beside the program)?, above the .* asked for \[a "
                      r"smaller microbatch, .*"],
     "rule.dim": [r"ep\(\d+\): the model has no experts \[leave ep out, or take mw\.moe .*"],

@@ -37,6 +37,9 @@ class Carrier : public Registered {
 
   virtual int processes() const = 0;
   virtual int process() const = 0;  // 0 … processes() - 1
+  // The library that carries, and its version ("NCCL 2.30.7"); empty: not known. A run whose
+  // processes have different ones is refused.
+  virtual std::string library_version() const { return ""; }
 
   // Connects the ranks of a run: process p carries ranks[p] (ascending), each in a thread. Every
   // process calls connect() with the same arguments, in its main thread, and never while an earlier

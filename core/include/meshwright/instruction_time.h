@@ -18,6 +18,7 @@ struct InstructionParts {
   // Seconds in which the rank's thread had no core although it did not wait, since the start of the
   // last instruction that measured this. Negative: not measured at this instruction.
   double away = -1;
+  std::int64_t kernels = 0;  // kernels that the rank's thread started (KernelMeter)
 };
 
 struct InstructionTime {

@@ -67,6 +67,8 @@ class Platform : public Registered {
   // Returns another stream of the device. `urgent`: its work goes before other work. A device may
   // have a limited number of streams, so two calls may return the same one.
   virtual c10::Stream new_stream(at::Device device, bool urgent) const;
+  // A stream as the device's own functions take it (for CUDA: cudaStream_t).
+  virtual void* native(const c10::Stream& stream) const;
   // Compiles a text of CUDA C++ with a kernel `name`, declared extern "C", that includes no header.
   // nullptr: this platform compiles no texts. Throws an exception with what the compiler says. A
   // kernel is kept to the end of the process, longer than the platform, which it must not need.
@@ -93,6 +95,11 @@ constexpr Registration device(const char* name = nullptr, const char* doc = null
 
 // The platform of the calling thread's rank; nullptr where the thread computes on the CPU.
 const Platform* rank_platform();
+
+// The stream of the calling thread's rank, as the device's own functions take it: for kernels that
+// a plugin launches itself, around which it puts RECORD_FUNCTION("meshwright::NAME", {}), so that
+// an account counts them. The rank computes on a platform.
+void* native_stream(at::Device device);
 
 // The platform "cpu": the cores of this machine, which all its ranks share.
 const std::shared_ptr<const Platform>& cpu_platform();

@@ -6,10 +6,12 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include "comm/cpu_platform.h"
 
@@ -58,6 +60,18 @@ std::string Platform::id(at::Device device) const {
 
 c10::Stream Platform::new_stream(at::Device device, bool urgent) const {
   return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, urgent);
+}
+
+void* Platform::native(const c10::Stream& stream) const {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR > 10
+  return stream.native_handle();
+#else
+  throw std::logic_error("libtorch before 2.11 does not say what a stream is to its device");
+#endif
+}
+
+void* native_stream(at::Device device) {
+  return rank_platform()->native(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
 std::unique_ptr<const DeviceKernel> Platform::compile(at::Device, const std::string&,

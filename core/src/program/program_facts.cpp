@@ -270,6 +270,15 @@ bool LikeOps::cut_alike(int a, int b) const {
   return p->second.dim == q->second.dim && p->second.atoms == q->second.atoms;
 }
 
+const char* work_name(const Instruction& i) {
+  const bool moves = (i.begins_transfer() || i.awaits_transfer()) && !i.runs_hook();
+  return i.update != Update::none ? "update"
+         : moves                  ? "packing for transfers"
+         : i.makes_totals()       ? "gradient norm"
+         : i.begins_sums()        ? "sums"
+                                  : name_of(i.code);
+}
+
 BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at) {
   BucketShape shape;
   shape.name = bucket.name;

@@ -49,11 +49,13 @@ void AccountClock::begin(StepOutcome& outcome) {
   copied_ = watched_ = tracing_ = 0;
   copy_seconds = &copied_;
   if (asks_ && question_ == 0) question_ = seconds_of_question();
+  kernels_.begin();
   open();
 }
 
 void AccountClock::end() {
   copy_seconds = nullptr;
+  kernels_.end();
   end_stretch();
   outcome_->watched = watched_;
   outcome_->tracing = tracing_;
@@ -99,6 +101,7 @@ void AccountClock::before(const Instruction& i) {
 InstructionParts AccountClock::after(const Instruction& i) {
   InstructionParts parts;
   parts.watched = watched_ - watched_before_;
+  parts.kernels = kernels_.taken();
   if (communicates(i)) {
     const bool begins = i.begins_transfer();
     parts.sent = device_.is_cpu() ? ledger_.communication_seconds(not_counted) - sent_before_

@@ -1,5 +1,6 @@
 // Notes where the seconds of a rank's step go, instruction by instruction, in a step of which an
 // account is taken: in calls of communicators, in copies, in the run's Watcher, and without a core.
+// Counts the kernels that each instruction starts.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,6 +9,7 @@
 #include "meshwright/engine/run.h"
 #include "meshwright/ledger.h"
 #include "meshwright/program.h"
+#include "run/kernel_meter.h"
 
 namespace mw {
 
@@ -49,6 +51,7 @@ class AccountClock {
   const at::Device device_;
   Ledger& ledger_;
   StepOutcome* outcome_ = nullptr;  // null: no account is taken
+  KernelMeter kernels_;
   bool asks_ = false;  // whether core time is asked for: on a CPU whose kernels have one thread
   double sent_before_ = 0, copied_before_ = 0, watched_before_ = 0;
   double copied_ = 0, watched_ = 0, tracing_ = 0;

@@ -45,6 +45,12 @@ local function limit_text(account)
   local function gigabytes(name)
     return account[name] and ("%.1f GB/s"):format(1e-9 * account[name]) or "nan GB/s"
   end
+  local products_part = 0
+  for _, line in ipairs(account.parts) do
+    if line.part == "products" then products_part = line.kernels end
+  end
+  text = text .. ("  kernels  %d started by the rank with the most, %d of them products; they read and wrote %s\n"):format(
+    account.kernels, products_part, format.bytes(account.bytes))
   text = text .. ("  copies %s through memory on one rank alone, %s on each of all at once, %s in a cache\n"):format(
     gigabytes "memory_bytes_per_second", gigabytes "shared_memory_bytes_per_second", gigabytes "cache_bytes_per_second")
   for _, row in ipairs(account.rows) do

@@ -1,6 +1,7 @@
 // Runs fused kernels: what of a call a text depends on, compiled kernels by text, and arguments.
 #include "fused.h"
 
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +18,8 @@ namespace {
 
 constexpr std::int64_t threads_of_map = 256, most_threads_of_row = 512, warp = 32;
 constexpr std::int64_t most_blocks = std::int64_t{1} << 20;  // these go on with the rest
+// Blocks that sum over rows: enough for the GPUs of today, and so few that their sums are few.
+constexpr std::int64_t most_summing_blocks = 512;
 // The largest index that is one of 32 bits, in which two such indices can be added.
 constexpr std::int64_t most_narrow = std::int64_t{1} << 30;
 constexpr std::size_t most_words = 4096 / 8;  // a kernel's parameters
@@ -196,6 +199,7 @@ bool Fused::read(std::vector<at::Tensor>& tensors, FusedForm& form,
   std::vector<int> nodes = form.roots;
   for (std::size_t r = 0; r < needed.size(); ++r)
     if (needed[r]) nodes.push_back(reductions_[r].node);
+  if (form.column >= 0) nodes.push_back(form.column);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const bool is_read = std::any_of(nodes.begin(), nodes.end(), [&](int node) {
       return f_.mentions(node, static_cast<int>(t));
@@ -209,7 +213,7 @@ bool Fused::read(std::vector<at::Tensor>& tensors, FusedForm& form,
 }
 
 bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
-                std::vector<at::Tensor> tensors) const {
+                std::vector<at::Tensor> tensors, ColumnSums* summed) const {
   if (rank_platform() == nullptr) return false;
   FusedForm form;
   tensors.resize(static_cast<std::size_t>(operands_));
@@ -220,6 +224,7 @@ bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
     tensors.push_back(to[i].tensor);
   }
   if (form.roots.empty() || !serves(tensors.back())) return false;
+  if (summed != nullptr) form.column = summed->root;
   const std::vector<bool> reduced = needed(form.roots);
   const bool rows = std::find(reduced.begin(), reduced.end(), true) != reduced.end();
   if (!read(tensors, form, reduced)) return false;
@@ -229,14 +234,21 @@ bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
   const std::int64_t columns = layout.sizes.back();
   const std::int64_t count = layout.count(layout.sizes.size() - (rows ? 1 : 0));
   std::vector<std::int64_t> words = words_of(tensors, count, layout);
-  if (words.size() > most_words) return false;
+  if (words.size() >= most_words) return false;
   const DeviceKernel* const found = kernel(form, tensors.back().device());
   if (found == nullptr) return false;
   const std::int64_t threads =
       rows ? std::clamp((columns + warp - 1) / warp * warp, warp, most_threads_of_row)
            : threads_of_map;
-  const std::int64_t blocks = rows ? count : (count + threads - 1) / threads;
-  found->launch(std::min(blocks, most_blocks), static_cast<int>(threads), words.data());
+  std::int64_t blocks = std::min(rows ? count : (count + threads - 1) / threads, most_blocks);
+  if (summed != nullptr) {
+    blocks = std::min(blocks, most_summing_blocks);
+    summed->sums = at::empty({blocks, columns * form.pack},
+                             tensors.back().options().dtype(wide(tensors.back())));
+    words.push_back(reinterpret_cast<std::int64_t>(summed->sums.data_ptr()));
+  }
+  RECORD_FUNCTION("meshwright::fused", {});
+  found->launch(blocks, static_cast<int>(threads), words.data());
   return true;
 }
 

@@ -33,6 +33,7 @@ struct FusedForm {
   std::vector<bool> added;            // whether a root is added to what its target holds
   std::vector<at::ScalarType> types;  // of tensors; Undefined: an operand that is not read
   std::vector<bool> packed;  // tensors whose elements along the last dim are adjacent in memory
+  int column = -1;           // the root that is summed over rows; -1: none
   int dims = 1;
   int pack = 1;       // how many adjacent elements of the last dim a thread treats together
   bool wide = false;  // indices of 64 bits
@@ -50,15 +51,23 @@ class Fused {
 
   Fused(Expressions f, int operands, std::vector<RowReduction> reductions = {});
 
+  // A root that is summed over the rows. `sums`, which run() makes, has sums of some rows in each
+  // of its rows, in fp32 at least; all of them together are one more small sum.
+  struct ColumnSums {
+    int root = -1;
+    at::Tensor sums;
+  };
+
   // Queues one kernel that computes the roots whose targets are defined. A target may lie on an
   // operand of its shape and strides. Returns false, and does nothing, where there is no such
-  // kernel: on a platform that compiles none, or for tensors that it cannot treat.
+  // kernel: on a platform that compiles none, or for tensors that it cannot treat. `columns`: where
+  // a root depends on a reduction, another root may be summed in the same pass.
   bool run(const std::vector<int>& roots, const std::vector<Target>& to,
-           std::vector<at::Tensor> operands) const;
+           std::vector<at::Tensor> operands, ColumnSums* columns = nullptr) const;
 
   // The kernel's text. Its parameter is a structure of 64-bit words: the tensors' addresses, the
-  // number of elements or rows, the sizes, and each tensor's strides, in packs where it is
-  // packed.
+  // number of elements or rows, the sizes, each tensor's strides, in packs where it is packed, and
+  // the address of sums over rows.
   std::string text(const FusedForm& form) const;
 
   const Expressions& f() const { return f_; }

@@ -85,8 +85,8 @@ class Writer {
     line("typedef {} real;\ntypedef {} Index;\nconstexpr int pack = {};",
          wide_ ? "double" : "float", form_.wide ? "long long" : "int", form_.pack);
     text_ += prelude;
-    line("struct Argument {{ void* data[{0}]; long long count, size[{1}], stride[{0}][{1}]; }};",
-         form_.types.size(), form_.dims);
+    line("struct Argument {{ void* data[{0}]; long long count, size[{1}], stride[{0}][{1}];{2} }};",
+         form_.types.size(), form_.dims, form_.column < 0 ? "" : " real* sums;");
     for (const bool max : {false, true}) {
       for (std::size_t r = 0; r < needed.size(); ++r) {
         if (!needed[r] || (reductions[r].kind == RowReduction::Kind::max) != max) continue;
@@ -149,7 +149,7 @@ class Writer {
     for (const int root : form_.roots) {
       if (!of_row(root)) whole.push_back(root);
     }
-    if (!whole.empty()) columns([&] { elements(whole); });
+    if (!whole.empty() || form_.column >= 0) columns([&] { elements(whole); });
     if (whole.size() == form_.roots.size()) return line("}}");
     // The target of a row's number may lie on an operand that other threads have read.
     line("__syncthreads();");
@@ -227,7 +227,8 @@ class Writer {
 
   // One pack of elements: all operands are read before a target is written, which may lie on
   // them.
-  void elements(const std::vector<int>& roots) {
+  void elements(std::vector<int> roots) {
+    if (form_.column >= 0) roots.push_back(form_.column);
     loads(roots);
     const auto each = [&](const auto& what) {
       for (std::size_t i = 0; i < form_.roots.size(); ++i) {
@@ -243,6 +244,11 @@ class Writer {
       line("put({0}, {1}n{2});", element(k),
            form_.added[i] ? fmt::format("get({}) + ", element(k)) : "", form_.roots[i]);
     });
+    if (form_.column >= 0) {
+      // A thread meets the same columns in each row of its block.
+      line("real& sum = in.sums[((Index)blockIdx.x * (Index)in.size[{}] + c) * pack + u];", last_);
+      line("sum = row == (Index)blockIdx.x ? n{0} : sum + n{0};", form_.column);
+    }
     line("}}");
     each([&](std::size_t, std::size_t k) { line("{} = p{};", place(k), k); });
   }

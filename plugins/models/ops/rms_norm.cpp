@@ -100,9 +100,8 @@ class RmsNorm final : public OpType {
   }
 
   void backward(const Op&, OpCall& call) const override {
-    const bool dx_is_made = wanted(call, 0) && fused_backward(call);
-    if (dx_is_made && !wanted(call, 1)) return;
-    if (call.inputs[0].is_cuda()) return aten_backward(call, dx_is_made);
+    if (wanted(call, 0) && fused_backward(call)) return;
+    if (call.inputs[0].is_cuda()) return aten_backward(call);
     const std::int64_t columns = call.inputs[1].numel();
     const bool half = is_half(call.inputs[0]);
     const at::ScalarType type = wide(call.inputs[0]);
@@ -114,7 +113,7 @@ class RmsNorm final : public OpType {
 
     Target dx, dw;
     at::Tensor sum;  // accumulates dw; for half types a tensor of its own, in fp32
-    if (wanted(call, 0) && !dx_is_made) dx = target(call, 0, call.inputs[0].sizes(), x.options());
+    if (wanted(call, 0)) dx = target(call, 0, call.inputs[0].sizes(), x.options());
     if (wanted(call, 1)) {
       dw = target(call, 1, call.inputs[1].sizes(), x.options());
       if (!dw.add) dw.tensor.zero_();
@@ -176,8 +175,11 @@ class RmsNorm final : public OpType {
       workspace_of_half_rows(cost, element, count, columns * element, [&](std::int64_t step) {
         return step * (columns + 1) * sum + number + 2 * step * columns * sum + 2 * columns * sum;
       });
-      // What ATen's kernel makes before it is added, the input's gradient: a fused one adds itself.
-      cost.accelerator_workspace = elements * element;
+      cost.further_kernels = 2;  // the sum of sums of some rows, and its way to the target
+      // ATen's kernel makes the input's gradient before it is added; a fused one adds itself, and
+      // makes sums of some rows.
+      cost.accelerator_workspace =
+          std::max(elements * element, (std::min<std::int64_t>(count, 512) + 1) * columns * sum);
     }
     return cost;
   }
@@ -189,11 +191,12 @@ class RmsNorm final : public OpType {
         : y(f.parse(fmt::format("a * rsqrt(e + {}) * b", eps))),
           rstd(f.parse(fmt::format("rsqrt(e + {})", eps))),
           dx(f.parse("(c * b - a * (f * d * d)) * d")),
+          dw(f.parse("c * a * d")),
           square(f.parse("a * a")),
           product(f.parse("c * b * a")),
           fused(std::move(f), 4,
                 {{RowReduction::Kind::mean, square}, {RowReduction::Kind::mean, product}}) {}
-    int y, rstd, dx, square, product;
+    int y, rstd, dx, dw, square, product;
     Fused fused;
   };
 
@@ -208,25 +211,31 @@ class RmsNorm final : public OpType {
     return true;
   }
 
-  // The input's gradient; the weight's is a sum over rows.
   bool fused_backward(OpCall& call) const {
     const std::int64_t columns = call.inputs[1].numel();
     const at::Tensor x = rows_of(call.inputs[0], columns);
     if (!Fused::serves(x)) return false;
     Target dx = target(call, 0, call.inputs[0].sizes(), x.options());
     dx.tensor = dx.tensor.view(x.sizes());
-    return kernels_.fused.run(
-        {kernels_.dx}, {dx},
-        {x, call.inputs[1].view({1, -1}), rows_of(call.grad_outputs[0], columns),
-         call.saved[0].reshape({-1, 1})});
+    Fused::ColumnSums dw{kernels_.dw, {}};
+    if (!kernels_.fused.run(
+            {kernels_.dx}, {dx},
+            {x, call.inputs[1].view({1, -1}), rows_of(call.grad_outputs[0], columns),
+             call.saved[0].reshape({-1, 1})},
+            wanted(call, 1) ? &dw : nullptr))
+      return false;
+    if (wanted(call, 1))
+      put(target(call, 1, call.inputs[1].sizes(), x.options()),
+          dw.sums.sum(0).view(call.inputs[1].sizes()));
+    return true;
   }
 
-  static void aten_backward(OpCall& call, bool dx_is_made) {
+  static void aten_backward(OpCall& call) {
     const std::int64_t columns = call.inputs[1].numel();
     const auto [dx, dw] = at::_fused_rms_norm_backward(
         rows_of(call.grad_outputs[0], columns), rows_of(call.inputs[0], columns), {columns},
         call.saved[0].reshape({-1, 1}), call.inputs[1].view({-1}),
-        {wanted(call, 0) && !dx_is_made, wanted(call, 1)});
+        {wanted(call, 0), wanted(call, 1)});
     if (dx.defined()) deliver(call, 0, dx.view(call.inputs[0].sizes()));
     if (dw.defined()) deliver(call, 1, dw.view(call.inputs[1].sizes()));
   }

@@ -297,6 +297,10 @@ class Simulated final : public nccl::Library {
                       std::chrono::milliseconds timeout) const override {
     return c10::make_intrusive<Communicator>(std::move(store), index, ways, urgent, timeout);
   }
+  std::string version() const override {
+    const char* const given = std::getenv("SIM_NCCL_VERSION");
+    return given == nullptr ? "simulated NCCL" : std::string("NCCL ") + given;
+  }
   bool joins_threads() const override { return true; }
   bool connects_pairs() const override { return std::getenv("SIM_NCCL_UNCONNECTED") == nullptr; }
 };

@@ -63,6 +63,9 @@ class LikeOps {
   int count_ = 0;
 };
 
+// What an instruction that runs no op does, for tables of work: "update", "gradient norm".
+const char* work_name(const Instruction& i);
+
 // The shape of a bucket on one rank, for a reduction hook.
 BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at);
 // The shape of a sharded bucket on one rank, for a hook that gathers its parameters: `element` is
