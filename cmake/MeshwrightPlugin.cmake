@@ -54,7 +54,8 @@ function(meshwright_add_cuda name)
     get_filename_component(toolkit "${toolkit}" DIRECTORY)
     get_filename_component(toolkit "${toolkit}" DIRECTORY)
     find_library(MESHWRIGHT_CUDART NAMES libcudart.so.${meshwright_cuda_version} cudart NAMES_PER_DIR NO_DEFAULT_PATH
-                 PATHS "${toolkit}/lib64" "${toolkit}/lib" "${toolkit}/targets/x86_64-linux/lib")
+                 PATHS "${toolkit}/lib64" "${toolkit}/lib" "${toolkit}/targets/x86_64-linux/lib"
+                       "${toolkit}/targets/sbsa-linux/lib")
     if(NOT MESHWRIGHT_CUDART)
       set(without "there is no libcudart.so.${meshwright_cuda_version} beside ${MESHWRIGHT_NVCC}")
     endif()

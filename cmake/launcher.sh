@@ -120,6 +120,7 @@ ensure_libtorch() {
     *) if has_cuda_toolkit; then kinds+=(cuda); fi ;;
   esac
   local fresh=$target.new
+  [[ -n $(pins "${wheels[0]}") ]] || die "there are no wheels of PyTorch for $1 on $(uname -m)"
   grep -qxF "$(parts_id "${wheels[@]}" "${kinds[@]}")" "$target/.complete" 2>/dev/null && return 0
   (
     lock "$cache/wheels.lock"

@@ -67,10 +67,13 @@ check_machine() {
   id=$(of_distribution ID)
   version=$(of_distribution VERSION_ID)
   [ "$kernel" = Linux ] ||
-    cannot_build "Meshwright is built on Linux on x86-64, and this machine runs $kernel on $machine: $elsewhere"
+    cannot_build "Meshwright is built on Linux on x86-64 or ARM64, and this machine runs $kernel on $machine: $elsewhere"
   case $machine in
-    x86_64 | amd64) ;;
-    *) cannot_build "Meshwright is built on x86-64, for which its libtorch is made, and this machine is $machine: $elsewhere" ;;
+    x86_64 | aarch64) ;;
+    *)
+      cannot_build "Meshwright is built on x86-64 or ARM64, for which its libtorch is made, and this machine is" \
+        "$machine: $elsewhere"
+      ;;
   esac
   at_least "$BASH_VERSION" 4.4 ||
     cannot_build "this launcher needs bash 4.4 or newer, and $BASH is $BASH_VERSION: put a newer bash first on the PATH"

@@ -14,7 +14,6 @@ import sys
 import tempfile
 
 DEPS = pathlib.Path(__file__).resolve().parent / "deps.txt"
-ARCHITECTURES = ("x86_64", "aarch64")
 GLIBC = ("2014", *(f"_2_{minor}" for minor in range(17, 36)))
 
 
@@ -45,6 +44,7 @@ def pins(version, keeps, architecture):
 
 def main(version, suffix=""):
     lines = DEPS.read_text().splitlines()
+    architectures = ("x86_64", "aarch64") if not suffix else ("x86_64",)  # ARM's wheels of then had no CUDA
     kinds = {"keep": "wheel", "keep-cuda": "wheel-cuda"} if not suffix else {"keep-cuda12": "wheel-cuda12"}
     keeps = {} if not suffix else {"torch": "wheel-cuda12"}
     for words in map(str.split, lines):
@@ -52,7 +52,7 @@ def main(version, suffix=""):
             keeps.setdefault(words[1], kinds[words[0]])
     old = re.compile(rf"({'|'.join(set(kinds.values()))})(/\w+)? ")
     places = [i for i, line in enumerate(lines) if old.match(line)]
-    new = [f"{keeps[name]}/{architecture} {name} {' '.join(pin)}" for architecture in ARCHITECTURES
+    new = [f"{keeps[name]}/{architecture} {name} {' '.join(pin)}" for architecture in architectures
            for name, pin in pins(version, list(keeps), architecture).items()]
     start = places[0] if places else len(lines)
     lines = [line for i, line in enumerate(lines) if i not in places]

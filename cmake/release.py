@@ -182,7 +182,7 @@ def wheel_pins(cuda):
 def bring_wheel_licences(stage, wheels, cuda):
     for words in wheel_pins(cuda):
         with zipfile.ZipFile(wheels / words[4]) as archive:
-            wanted = re.compile(r"(/licenses/|\.dist-info/)(.*/)?(LICEN[CS]E|License|NOTICE)[^/]*$")
+            wanted = re.compile(r"(/licenses/|\.dist-info/|^nvidia/\w+/)(.*/)?(LICEN[CS]E|License|NOTICE)[^/]*$")
             texts = [name for name in archive.namelist() if wanted.search(name)]
             if not texts:
                 raise Failed(f"{words[4]} has no licence in it")

@@ -87,8 +87,8 @@ fake dpkg-query 'exit 0'
 distribution "Debian GNU/Linux 12 (bookworm)" debian 12
 fake uname 'case $1 in -s) echo Darwin ;; *) echo arm64 ;; esac'
 refuses "another system" "this machine runs Darwin on arm64"
-fake uname 'case $1 in -s) echo Linux ;; *) echo aarch64 ;; esac'
-refuses "another architecture" "this machine is aarch64"
+fake uname 'case $1 in -s) echo Linux ;; *) echo riscv64 ;; esac'
+refuses "another architecture" "this machine is riscv64"
 rm "$work/fakes/uname"
 distribution "Ubuntu 22.04.4 LTS" ubuntu 22.04
 refuses "an older Ubuntu" "this machine runs Ubuntu 22.04.4 LTS"
