@@ -105,7 +105,7 @@ void AccountRows::take_product(const Instruction& i, const RankView& view, doubl
   const bool sparse = program_.graph->sparse.has(op.inputs[0].dims) && report_.rows_share > 0;
   const double share = sparse ? report_.rows_share : 1;
   row.flops += share * cost.executed;
-  row.bytes += cost.bytes;
+  row.bytes += cost.bytes + static_cast<double>(view.added_to(i));
   row.limit_seconds += share * alone_.product_seconds(product);
 }
 
@@ -167,7 +167,7 @@ void AccountRows::take(const InstructionTime& time, double share) {
   const Instruction& i = at(time);
   const RankView& view = views_.of(time.microbatch);
   const InstructionParts& parts = time.parts;
-  // An op's own loop starts nothing of libtorch.
+  // An op whose loop calls nothing of libtorch counts as one kernel.
   kernels_ = std::max<std::int64_t>(parts.kernels, parts.kernel > 0 ? 1 : 0);
   if (parts.sent > 0 || i.begins_transfer()) take_sent(i, view, parts);
   if (parts.kernel > 0) {
@@ -176,7 +176,7 @@ void AccountRows::take(const InstructionTime& time, double share) {
     } else {
       const Op& op = program_.graph->ops()[static_cast<std::size_t>(i.op)];
       add_memory(fmt::format("{} {}", op.kind(), name_of(i.piece)), parts.kernel * share,
-                 view.cost(i.op, i.piece, i.part()).bytes);
+                 view.cost(i.op, i.piece, i.part()).bytes + static_cast<double>(view.added_to(i)));
     }
   }
   const double rest = time.end - time.start - parts.kernel - parts.sent - parts.watched;

@@ -31,7 +31,7 @@ mw.train {{
   optimizer = mw.adamw {{ lr = 1e-4, clip = 1 }}, steps = 1,
 }}
 """
-LEFT_OUT = ("update", "gradient norm", "copy", "load", "seed", "add")  # of the step, not of the model
+LEFT_OUT = ("update", "gradient norm", "copy", "load", "seed")  # of the step, not of the model
 
 
 def linear(inputs, outputs):
@@ -118,7 +118,7 @@ def planned(program, size):
     for row in json.loads(done.stdout.splitlines()[-1])["kernels"][0]["rows"]:
         if row["name"] in LEFT_OUT:
             continue
-        op = row["name"].split()[-1]
+        op = row["name"].split()[0]
         count = counts["products" if op == "linear" else "attention" if op == "attention" else "memory-bound"]
         count[0] += row["kernels"]
         count[1] += row["bytes"]

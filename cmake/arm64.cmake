@@ -1,6 +1,7 @@
-# For builds for ARM64 on another machine: cmake -DCMAKE_TOOLCHAIN_FILE=cmake/arm64.cmake with a root
-# file system of ARM64 in MESHWRIGHT_SYSROOT (mmdebstrap --variant=extract --architectures=arm64),
-# and its libtorch in MESHWRIGHT_DEPS_DIR. tests/machines/test_arm64.py does it all.
+# For builds for ARM64 on another machine: cmake -DCMAKE_TOOLCHAIN_FILE=cmake/arm64.cmake, with a
+# root file system of ARM64 in MESHWRIGHT_SYSROOT (mmdebstrap --variant=extract
+# --architectures=arm64), and its libtorch in MESHWRIGHT_DEPS_DIR. tests/machines/test_arm64.py does
+# it all.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)

@@ -54,7 +54,7 @@ wheel_is_good() { [[ -f $1 ]] && echo "$2  $1" | sha256sum --check --status; }
 
 # pip takes a platform by its name, not the older ones that it includes.
 wheel_platforms() {
-  printf -- "--platform manylinux%s_$(uname -m) " 2010 2014 _2_12 _2_17 _2_18 _2_25 _2_27 _2_28
+  printf -- "--platform manylinux%s_$(uname -m) " 2010 2014 _2_{5..39}
 }
 
 # Copies a wheel from the folder that MESHWRIGHT_WHEELS names, for machines without a network.

@@ -14,16 +14,17 @@ import sys
 import tempfile
 
 DEPS = pathlib.Path(__file__).resolve().parent / "deps.txt"
-GLIBC = ("2014", *(f"_2_{minor}" for minor in range(17, 36)))
+GLIBC = ("2010", "2014", *(f"_2_{minor}" for minor in range(5, 40)))  # as the launcher downloads
 
 
 def installed(requirements, architecture):
-    """Name, version, checksum and file of each wheel that pip would install."""
+    """Name, version, checksum and file of each wheel that pip would install. pip reads what depends on the architecture as
+    on this machine; PyTorch's wheels of Linux ask for the same on all."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", report,
                         "--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--target", folder,
-                        *(f"--platform=manylinux{glibc}_{architecture}" for glibc in ("2010", "_2_12", *GLIBC)),
+                        *(f"--platform=manylinux{glibc}_{architecture}" for glibc in GLIBC),
                         *requirements], check=True)
         return {each["metadata"]["name"].lower():
                 (each["metadata"]["version"], each["download_info"]["archive_info"]["hashes"]["sha256"],
@@ -44,7 +45,7 @@ def pins(version, keeps, architecture):
 
 def main(version, suffix=""):
     lines = DEPS.read_text().splitlines()
-    architectures = ("x86_64", "aarch64") if not suffix else ("x86_64",)  # ARM's wheels of then had no CUDA
+    architectures = ("x86_64", "aarch64") if not suffix else ("x86_64",)  # the wheels of 2.10 for ARM64 have no CUDA
     kinds = {"keep": "wheel", "keep-cuda": "wheel-cuda"} if not suffix else {"keep-cuda12": "wheel-cuda12"}
     keeps = {} if not suffix else {"torch": "wheel-cuda12"}
     for words in map(str.split, lines):

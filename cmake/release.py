@@ -12,6 +12,7 @@ folder, the build folder or this machine is missing there, and fails the release
 Exit codes: 0, 5.
 """
 import argparse
+import fnmatch
 import hashlib
 import os
 import pathlib
@@ -36,7 +37,7 @@ COMPILED_IN = ("libboost1.74-dev", "libboost-dev", "libboost1.83-dev", "libcli11
 README = """\
 Meshwright {version}, for Linux on {arch}
 
-{driver}It needs glibc {glibc} or newer and the libstdc++ of GCC 12 or newer (GLIBCXX_{glibcxx}), and nothing else:
+{driver}It needs glibc {glibc} or newer and a libstdc++ with GLIBCXX_{glibcxx} (3.4.29 came with GCC 11), and nothing else:
 
     bin/meshwright run share/meshwright/scripts/quickstart.lua
 
@@ -98,9 +99,12 @@ def cuda_of(build):
 def install(build, stage):
     call("cmake", "--install", build, "--prefix", stage)
     call("cmake", "--install", build, "--prefix", stage, "--component", "libtorch")
-    if not cuda_of(build):  # .deps may have more than this build needs
-        for path in (stage / "lib/meshwright/libtorch").rglob("*.so*"):
-            if not re.search(r"lib(torch_cpu|c10|gomp|cudart|cupti)\.so", path.name):
+    if not cuda_of(build):  # .deps may have what other builds unpacked
+        folder = stage / "lib/meshwright/libtorch"
+        lines = map(str.split, (SOURCE / "cmake/deps.txt").read_text().splitlines())
+        patterns = [pattern for words in lines if words[:1] in (["cuda"], ["keep-cuda"]) for pattern in words[2:]]
+        for path in folder.rglob("*"):
+            if path.is_file() and any(fnmatch.fnmatch(str(path.relative_to(folder)), pattern) for pattern in patterns):
                 path.unlink()
     for path in sorted(stage.rglob("*")):
         if not is_elf(path):
@@ -182,13 +186,14 @@ def wheel_pins(cuda):
 def bring_wheel_licences(stage, wheels, cuda):
     for words in wheel_pins(cuda):
         with zipfile.ZipFile(wheels / words[4]) as archive:
-            wanted = re.compile(r"(/licenses/|\.dist-info/|^nvidia/\w+/)(.*/)?(LICEN[CS]E|License|NOTICE)[^/]*$")
-            texts = [name for name in archive.namelist() if wanted.search(name)]
+            wanted = re.compile(r"^(?:[^/]*\.dist-info/(?:licenses/)?|nvidia/\w+/)((?:.*/)?(?:LICEN[CS]E|License|NOTICE)[^/]*)$")
+            texts = [found for found in map(wanted.search, archive.namelist()) if found]
             if not texts:
                 raise Failed(f"{words[4]} has no licence in it")
-            for name in texts:
-                target = stage / "licenses" / f"{words[1]}-{pathlib.Path(name).name}"
-                target.write_bytes(archive.read(name))
+            for found in texts:
+                target = stage / "licenses" / words[1] / found[1]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(archive.read(found[0]))
 
 
 def newest(stage, prefix):

@@ -6,6 +6,7 @@ LIBTORCH has torch/lib. FOLDER gets a library for each one that libtorch's CUDA 
 where it is there, name and that LIBTORCH and FOLDER lack. Without a GPU nothing calls them, so that
 some gigabytes need not be there.
 """
+import os
 import pathlib
 import re
 import subprocess
@@ -13,7 +14,7 @@ import sys
 
 
 def said(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}).stdout
 
 
 def needed(file):

@@ -62,7 +62,7 @@ elseif(MESHWRIGHT_SANITIZE)
     "MESHWRIGHT_SANITIZE is '${MESHWRIGHT_SANITIZE}'; use address, thread or fuzzer.")
 endif()
 
-# Before the compiler's own libraries in each link.
+# Linked into each program and library, before libstdc++.
 add_library(older_libstdcxx STATIC "${PROJECT_SOURCE_DIR}/cmake/older_libstdcxx.cpp")
 link_libraries("$<BUILD_INTERFACE:older_libstdcxx>")
 

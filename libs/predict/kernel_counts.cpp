@@ -16,10 +16,10 @@ namespace mw {
 namespace {
 
 // The bytes of the largest operand or result of an op's kernel on this rank.
-double largest_tensor(const RankView& rank, const Instruction& i) {
+double largest_tensor(const RankView& rank, const Instruction& i, int part) {
   const Program& program = rank.program();
   const Op& op = program.graph->ops()[i.op];
-  const LocalDims dims = rank.dims(i.op, i.part());
+  const LocalDims dims = rank.dims(i.op, part);
   std::int64_t largest = 0;
   const auto see = [&](const Dims& of, Scalar scalar) {
     const Dtype dtype = scalar == Scalar::index ? Dtype::int64 : program.dtype;
@@ -31,38 +31,36 @@ double largest_tensor(const RankView& rank, const Instruction& i) {
   return static_cast<double>(largest);
 }
 
-// The bytes of gradients that the op adds to, and therefore reads.
-double added_to(const RankView& rank, const Instruction& i) {
-  std::int64_t bytes = 0;
-  for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
-    if (i.grad_inputs[k] >= 0 && i.accumulate[k]) bytes += rank.bytes_of_slice(i, i.grad_inputs[k]);
-  }
-  return static_cast<double>(bytes);
-}
-
 class Counter {
  public:
   void count(const RankView& rank, const Instruction& i, std::int64_t times) {
+    if (i.runs_op()) return count_op(rank, i, times);
     footprint(rank, i, FootprintParts::work, made_);
     if (made_.work.empty()) return;
-    const bool op = i.runs_op();
-    KernelUse& use =
-        of(op ? fmt::format("{} {}", name_of(i.piece), rank.program().graph->ops()[i.op].kind())
-              : work_name(i));
-    const auto n = static_cast<double>(times);
-    for (const LocalWork& work : made_.work) {
-      use.kernels += times * (work.gemms + work.calls);
-      use.bytes += n * work.bytes;
-      use.flops += n * work.flops;
-    }
-    if (!op) return;
-    use.largest += n * largest_tensor(rank, i);
-    use.bytes += n * added_to(rank, i);
-    use.kernels += times * rank.cost(i.op, i.piece, i.part()).further_kernels;
+    KernelUse& use = of(work_name(i));
+    for (const LocalWork& work : made_.work)
+      add(use, times, work.gemms + work.calls, work.bytes, work.flops);
   }
   KernelUses uses;
 
  private:
+  void count_op(const RankView& rank, const Instruction& i, std::int64_t times) {
+    if (!rank.runs(i)) return;
+    KernelUse& use =
+        of(fmt::format("{} {}", rank.program().graph->ops()[i.op].kind(), name_of(i.piece)));
+    for (int part = i.part(); part <= i.part() + i.ring_alike; ++part) {
+      const Cost& cost = rank.cost(i.op, i.piece, part);
+      add(use, times, cost.kernels + cost.further_kernels, cost.bytes + cost.further_bytes,
+          cost.executed);
+      use.largest += static_cast<double>(times) * largest_tensor(rank, i, part);
+    }
+    use.bytes += static_cast<double>(times * rank.added_to(i));
+  }
+  static void add(KernelUse& use, std::int64_t times, int kernels, double bytes, double flops) {
+    use.kernels += times * kernels;
+    use.bytes += static_cast<double>(times) * bytes;
+    use.flops += static_cast<double>(times) * flops;
+  }
   KernelUse& of(const std::string& name) {
     const auto [known, fresh] = at_.try_emplace(name, uses.size());
     if (fresh) uses.emplace_back(name, KernelUse{});

@@ -19,7 +19,7 @@ struct KernelUse {
   double largest = 0;        // bytes of each op's largest operand or result, summed up
 };
 
-// By name, in the order of the program: of an op "forward rms_norm", else of the work ("update").
+// By name, in the order of the program: of an op "rms_norm forward", else of the work ("update").
 using KernelUses = std::vector<std::pair<std::string, KernelUse>>;
 
 // The kernels of a rank's step. On CPUs, an op may treat its rows in parts, and then starts more.

@@ -103,9 +103,12 @@ class Cuda final : public mw::Platform {
     using Native = void*(const c10::Stream*);
     static const auto native = [] {
       const std::string side = side_of_cuda().parent_path() / "libc10_cuda.so";
-      return reinterpret_cast<Native*>(::dlsym(::dlopen(side.c_str(), RTLD_LAZY | RTLD_NOLOAD),
-                                               "_ZNK3c104cuda10CUDAStream6streamEv"));
+      void* const library = ::dlopen(side.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+      return library == nullptr ? nullptr
+                                : reinterpret_cast<Native*>(
+                                      ::dlsym(library, "_ZNK3c104cuda10CUDAStream6streamEv"));
     }();
+    if (native == nullptr) throw std::runtime_error("libc10_cuda.so has no CUDAStream::stream()");
     return native(&stream);
   }
 #endif

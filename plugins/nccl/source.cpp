@@ -109,12 +109,13 @@ void NcclSource::take_stream(at::Device device, bool urgent) {
                    "sends to other ranks and receives from them in more than {} pairs and "
                    "streams",
                    most_streams)
-             : fmt::format("takes part in more than {} groups of ranks", most_streams);
+             : fmt::format("takes part in more than {} groups and streams", most_streams);
   throw mw::Error(
       mw::Stage::run, "device.streams", "plan",
       fmt::format("plan: a rank {}, and libtorch has no more streams of a GPU for them", what),
       urgent ? "fewer stages that exchange values with one stage, or several ranks in each process"
-             : "fewer axes whose groups differ, or several ranks in each process");
+             : "fewer named streams, fewer axes whose groups differ, or several ranks in each "
+               "process");
 }
 
 GroupPtr NcclSource::join(const mw::Connection& group, int index, at::Device device) {

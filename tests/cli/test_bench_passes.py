@@ -24,6 +24,8 @@ class Passes(unittest.TestCase):
         for kind in ("memory-bound", "all"):
             self.assertLessEqual(rows[kind]["kernels_ratio"], 1.15, rows)
             self.assertLessEqual(rows[kind]["bytes_ratio"], 1.15, rows)
+        self.assertEqual(rows["memory-bound"]["kernels"], 45)
+        self.assertGreater(rows["memory-bound"]["bytes_ratio"], 0.5)
         self.assertEqual(rows["all"]["kernels"], sum(rows[kind]["kernels"] for kind in rows if kind != "all"))
 
 

@@ -40,6 +40,8 @@ class Notices(unittest.TestCase):
         notice, pins = (SOURCE / "NOTICE").read_text(), (SOURCE / "cmake/deps.txt").read_text()
         torch = re.search(r"(?m)^wheel/\w+ torch (\S+)", pins)[1]
         self.assertIn(f"libtorch from torch {torch}", notice)
+        runtime = re.search(r"(?m)^wheel/\w+ nvidia-cuda-runtime (\d+\.\d+)", pins)[1]
+        self.assertIn(f"nvidia-cuda-runtime, nvidia-cuda-cupti {runtime} ", notice)
         for package, said in [("nlohmann-json3-dev", "JSON for Modern C++"), ("libcli11-dev", "CLI11"), ("libxxhash-dev", "xxHash"),
                               ("libboost-dev", "Boost"), ("libjs-chart.js", "Chart.js"), ("dict-gcide", "GCIDE"),
                               ("catch2", "Catch2"), ("libedit-dev", "libedit"), ("libopenmpi-dev", "Open MPI")]:

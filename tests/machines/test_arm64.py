@@ -61,7 +61,7 @@ class Arm64(unittest.TestCase):
         folder = CACHE / "wheels"
         for name, version, total, file in [pin[1:5] for pin in PINS if pin[:1] == ["wheel/aarch64"]]:
             if not (folder / file).exists():
-                tags = [f"--platform=manylinux{tag}_aarch64" for tag in ("2014", "_2_17", "_2_25", "_2_28")]
+                tags = [f"--platform=manylinux{tag}_aarch64" for tag in ("2014", *(f"_2_{n}" for n in range(5, 40)))]
                 self.good("/usr/bin/python3", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--python-version=3.11",
                           "--implementation=cp", *tags, "--dest", folder, f"{name}=={version}")
             self.assertEqual(hashlib.sha256((folder / file).read_bytes()).hexdigest(), total, file)

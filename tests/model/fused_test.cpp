@@ -268,6 +268,34 @@ TEST_CASE("fused rows have reductions that build on each other", "[fused]") {
   CHECK(error(to[2].tensor.to(at::kDouble), product.amax(-1, true) - 1) < most);
 }
 
+TEST_CASE("a root is summed over rows in the same pass", "[fused]") {
+  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
+  const std::int64_t columns = GENERATE(1, 7, 64, 1032);
+  // More rows than blocks that sum: a block has several, and not all have equally many.
+  const std::int64_t threads = columns < 1000 ? 32 : 160;
+  const std::int64_t rows = Fused::summing_blocks(threads) + 300;
+  Expressions f;
+  const int square = f.parse("a * a"), scaled = f.parse("a * rsqrt(c + 0.1)"),
+            weighed = f.parse("a * b * c");
+  const Fused fused(std::move(f), 2, {{RowReduction::Kind::mean, square}});
+  const at::Tensor a = random({rows, columns}, type), b = random({rows, columns}, type);
+  const at::Tensor wide_a = a.to(at::kDouble);
+  const at::Tensor mean = wide_a.square().mean(-1, true);
+  const at::Tensor to = at::empty_like(a);
+  Fused::ColumnSums sums{weighed, {}};
+  const PlatformScope scope(on_cpu());
+  CHECK(fused.run({scaled}, {{to}}, {a, b}, &sums) != only_written());
+  if (only_written()) return;
+  CHECK(error(to.to(at::kDouble), wide_a * at::rsqrt(mean + 0.1)) < bound(type));
+  CHECK(sums.sums.size(0) < rows);
+  CHECK(sums.sums.scalar_type() == wide(a));
+  CHECK(error(sums.sums.sum(0).to(at::kDouble), (wide_a * b.to(at::kDouble) * mean).sum(0)) <
+        (type == at::kDouble ? 1e-11 : 1e-4));
+  // Without a reduction of rows there is no such kernel.
+  Fused::ColumnSums none{weighed, {}};
+  CHECK_FALSE(fused.run({square}, {{to}}, {a, b}, &none));
+}
+
 TEST_CASE("swiglu and gelu are fused", "[fused]") {
   const std::int64_t seq = GENERATE(1, 37), ffn = GENERATE(5, 64);
   const std::map<std::string, std::int64_t> sizes{{"batch", 2}, {"seq", seq}, {"ffn", ffn}};

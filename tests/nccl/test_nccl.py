@@ -49,6 +49,7 @@ class Pins(unittest.TestCase):
         return {pin[1]: (pin[2], pin[4]) for pin in self.pins if pin[0] in [f"{kind}/{architecture}" for kind in kinds]}
 
     def test_versions_are_those_that_torch_asks_for(self):
+        seen = 0
         for kinds in (("wheel", "wheel-cuda"), ("wheel-cuda12",)):
             wheels = self.wheels(*kinds)
             file = nccl_module.cache() / "wheels" / wheels["torch"][1]
@@ -59,6 +60,9 @@ class Pins(unittest.TestCase):
             for name, version in asked:
                 if not name.startswith("nvidia-nvtx"):  # of profilers
                     self.assertEqual(wheels.get(name, [None])[0], version, name)
+            seen += 1
+        if seen == 0:
+            self.skipTest("no wheel of PyTorch is in the cache")
 
     def test_both_architectures_have_the_same(self):
         for kinds in (("wheel",), ("wheel-cuda",)):
@@ -68,6 +72,7 @@ class Pins(unittest.TestCase):
             self.assertTrue(here)
 
     def test_every_library_has_its_wheel(self):
+        seen = 0
         for libtorch, kinds in ((nccl_module.LIBTORCH, ("keep", "keep-cuda")),
                                 (nccl_module.SOURCE / ".deps/cuda12/libtorch", ("keep", "keep-cuda12"))):
             library = libtorch / "torch/lib/libtorch_cuda.so"
@@ -80,6 +85,9 @@ class Pins(unittest.TestCase):
             for name in names:
                 # Of cuDNN and NVSHMEM all libraries are kept.
                 self.assertIn(re.sub(r"^lib(cudnn|nvshmem).*", r"\1", name), kept)
+            seen += 1
+        if seen == 0:
+            self.skipTest("libtorch's CUDA side is not unpacked")
 
     def test_other_builds_fetch_none_of_it(self):
         self.assertEqual(sorted(self.wheels("wheel")), ["nvidia-cuda-cupti", "nvidia-cuda-runtime", "torch"])

@@ -99,6 +99,12 @@ class SimulatedNccl(ProgramCase):
         self.fails('{ pp { 2, schedule = "zbv" }, sp(2) }', 2, r"On rank \d: .*(timed out: member \d has not come to message|NCCL has failed or timed out in (pp|cp)/)",
                    SIM_NCCL_STREAMS="1")
 
+    def test_more_streams_than_a_device_has_are_refused(self):
+        """Each of 26 sums of gradients goes on a stream of its own."""
+        named = "".join(f'{{ "stream", {{ bucket = "bucket {k}" }}, "own{k}" }}, ' for k in range(26))
+        plan = '{ dp { 2, bucket = "1B" }, mw.directives { %s } }' % named
+        self.fails(plan, 2, "in more than 24 groups and streams, and libtorch has no more streams of a GPU for them")
+
     def test_processes_of_two_versions_are_refused(self):
         self.write(SCRIPT % ("llama", "{ dp(2) }", ADAMW, 3, '"sim"', 120))
         ended = self.ends(self.started(2, ["run", "script.lua", "--json"], [{"SIM_NCCL_VERSION": v} for v in ("2.28.9", "2.30.7")]))

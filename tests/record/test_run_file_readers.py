@@ -28,7 +28,7 @@ COLUMNS = {
     "predicted_trace": "step rank stage kind axis name phase label microbatch start end bytes",
     "trace_memory": "step rank time parameters gradients optimizer activations buffers host",
     "predicted_trace_memory": "step rank time parameters gradients optimizer activations buffers host",
-    "account": "step rank stage part name shape calls seconds flops bytes limit_seconds",
+    "account": "step rank stage part name shape calls kernels seconds flops bytes limit_seconds",
     "bandwidth": "kind ranks bytes bytes_per_second",
 }
 # Columns that count or name things; all others have a unit.

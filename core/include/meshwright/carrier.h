@@ -37,7 +37,7 @@ class Carrier : public Registered {
 
   virtual int processes() const = 0;
   virtual int process() const = 0;  // 0 … processes() - 1
-  // The library that carries, and its version ("NCCL 2.30.7"); empty: not known. A run whose
+  // The name and version of the library that carries; empty: not known. A run whose
   // processes have different ones is refused.
   virtual std::string library_version() const { return ""; }
 

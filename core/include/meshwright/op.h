@@ -163,9 +163,10 @@ struct Cost {
   // a CPU processes in chunks. If left out, it is `workspace`, or 0 if that is left out too.
   std::optional<std::int64_t> accelerator_workspace;
   int kernels = 1;  // number of kernels, called one after the other on parts of the operands
-  // Kernels that an accelerator starts beside these, as to finish a sum over rows. They are counted
-  // (forecast_kernels), and not priced.
+  // Kernels that an accelerator starts beside these, as to finish a sum over rows, and bytes that
+  // are read and written for them. They are counted (forecast_kernels), and not priced.
   int further_kernels = 0;
+  double further_bytes = 0;
 };
 
 // A number that is built into an op and must match the step: "tokens", the number of tokens of all

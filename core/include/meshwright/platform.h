@@ -67,7 +67,7 @@ class Platform : public Registered {
   // Returns another stream of the device. `urgent`: its work goes before other work. A device may
   // have a limited number of streams, so two calls may return the same one.
   virtual c10::Stream new_stream(at::Device device, bool urgent) const;
-  // A stream as the device's own functions take it (for CUDA: cudaStream_t).
+  // A stream as the device's own functions take it.
   virtual void* native(const c10::Stream& stream) const;
   // Compiles a text of CUDA C++ with a kernel `name`, declared extern "C", that includes no header.
   // nullptr: this platform compiles no texts. Throws an exception with what the compiler says. A

@@ -71,7 +71,10 @@ void* Platform::native(const c10::Stream& stream) const {
 }
 
 void* native_stream(at::Device device) {
-  return rank_platform()->native(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  const Platform* const platform = rank_platform();
+  if (platform == nullptr)
+    throw std::logic_error("native_stream() is for ranks that compute on a platform");
+  return platform->native(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
 std::unique_ptr<const DeviceKernel> Platform::compile(at::Device, const std::string&,

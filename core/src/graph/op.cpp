@@ -137,7 +137,9 @@ void check(const Op& op, Piece piece, const Cost& cost) {
                         {"bytes", cost.bytes},
                         {"workspace", cost.workspace.value_or(0)},
                         {"accelerator_workspace", cost.accelerator_workspace.value_or(0)},
-                        {"kernels", std::int64_t{cost.kernels}}});
+                        {"kernels", std::int64_t{cost.kernels}},
+                        {"further_kernels", std::int64_t{cost.further_kernels}},
+                        {"further_bytes", cost.further_bytes}});
 }
 
 }  // namespace

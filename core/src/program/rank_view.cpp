@@ -225,6 +225,15 @@ std::int64_t RankView::bytes_of_slice(const Instruction& i, int slot) const {
   return part ? bytes(slot) / program_.slicing_of(i)->slices : bytes(slot);
 }
 
+std::int64_t RankView::added_to(const Instruction& i) const {
+  std::int64_t bytes = 0;
+  for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
+    if (i.grad_inputs[k] >= 0 && i.accumulate[k] && contributes(i.contributing[k]))
+      bytes += bytes_of_slice(i, i.grad_inputs[k]);
+  }
+  return bytes;
+}
+
 std::int64_t RankView::copied_operands(const Instruction& i) const {
   if (program_.slicing_of(i) == nullptr) return 0;
   const Op& op = program_.graph->ops()[i.op];

@@ -3,7 +3,10 @@
 
 #include <ATen/core/function_schema.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -13,34 +16,33 @@ namespace {
 thread_local std::int64_t kernels = 0;
 
 // A call of an op, while it runs. The innermost one of the thread is known, so that a call that
-// calls others is told from a kernel.
+// only calls kernels is told from a kernel.
 struct Call final : at::ObserverContext {
-  explicit Call(bool is_kernel) : counts(is_kernel), outer(innermost) {
-    if (outer != nullptr) outer->counts = false;
-    innermost = this;
-  }
+  explicit Call(bool is_kernel) : kernel(is_kernel), outer(innermost) { innermost = this; }
   ~Call() override {
-    if (counts) ++kernels;
+    if (!has_kernels && kernel) ++kernels;
+    if (outer != nullptr) outer->has_kernels = outer->has_kernels || has_kernels || kernel;
     innermost = outer;
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  bool counts;
+  const bool kernel;
+  bool has_kernels = false;  // a call inside of this one was a kernel
   Call* outer;
   static thread_local Call* innermost;
 };
 thread_local Call* Call::innermost = nullptr;
 
-// Whether an op computes something itself, if it calls no other op.
-bool computes(const at::RecordFunction& function) {
-  const std::string_view name = function.name();
-  const auto schema = function.operator_schema();
-  if (!schema) return name.starts_with("meshwright::");
-  if (name.starts_with("aten::empty") || name == "aten::resize_" || name == "aten::set_" ||
-      name == "aten::record_stream" || name == "aten::_local_scalar_dense")
+// Whether an op computes something itself, if it calls no other op that does.
+bool computes(std::string_view name, const c10::FunctionSchema& schema) {
+  constexpr std::array others{"aten::resize_",   "aten::set_", "aten::record_stream",
+                              "aten::detach_",   "aten::item", "aten::_local_scalar_dense",
+                              "aten::is_nonzero"};
+  if (name.starts_with("aten::empty") || name.starts_with("aten::new_empty") ||
+      std::find(others.begin(), others.end(), name) != others.end())
     return false;
-  for (const c10::Argument& made : schema->returns()) {
+  for (const c10::Argument& made : schema.returns()) {
     const c10::AliasInfo* const alias = made.alias_info();
     if (alias != nullptr && !alias->isWrite()) return false;  // a view
   }
@@ -48,13 +50,18 @@ bool computes(const at::RecordFunction& function) {
 }
 
 std::unique_ptr<at::ObserverContext> began(const at::RecordFunction& function) {
-  // An op's name lasts as long as the program; a schema takes long to copy.
-  thread_local std::unordered_map<const void*, bool> known;
+  // By name, as a scope's name has no lasting address. A schema takes long to copy.
+  thread_local std::unordered_map<std::string, bool> known;
   const auto [found, fresh] = known.try_emplace(function.name());
-  if (fresh) found->second = computes(function);
+  if (fresh) {
+    const auto schema = function.operator_schema();
+    found->second = schema ? computes(found->first, *schema)
+                           : std::string_view(found->first).starts_with("meshwright::");
+  }
   return std::make_unique<Call>(found->second);
 }
 
+// The end of a call destroys its Call, which counts it.
 void ended(const at::RecordFunction&, at::ObserverContext*) {}
 
 }  // namespace
@@ -70,6 +77,14 @@ void KernelMeter::begin() {
 void KernelMeter::end() {
   if (runs_) at::removeCallback(handle_);
   runs_ = false;
+}
+
+std::int64_t KernelMeter::counted() {
+  return kernels;
+}
+
+void KernelMeter::set_counted(std::int64_t number) {
+  kernels = number;
 }
 
 std::int64_t KernelMeter::taken() {

@@ -7,9 +7,11 @@
 
 namespace mw {
 
-// A kernel is an op of libtorch that calls no other op, and neither makes a view nor only
+// A kernel is an op of libtorch that calls no other kernel, and neither makes a view nor only
 // allocates; or a scope RECORD_FUNCTION whose name begins with "meshwright::", as around a launch
-// of a kernel of our own. A library's call counts as one, however many kernels it starts.
+// of a kernel of our own. A library's call counts as one, however many kernels it starts. Kernels
+// that another thread starts for this one are not counted: libtorch differentiates on an
+// accelerator in a thread of its own.
 class KernelMeter {
  public:
   KernelMeter() = default;
@@ -21,8 +23,17 @@ class KernelMeter {
   void end();
   // Kernels since begin(), or since the last call.
   std::int64_t taken();
+  // Calls `call`, whose kernels are not counted.
+  template <class Call>
+  void uncounted(const Call& call) {
+    const std::int64_t before = counted();
+    call();
+    set_counted(before);
+  }
 
  private:
+  static std::int64_t counted();
+  static void set_counted(std::int64_t kernels);
   at::CallbackHandle handle_ = 0;
   bool runs_ = false;
 };

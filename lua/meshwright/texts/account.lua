@@ -49,7 +49,7 @@ local function limit_text(account)
   for _, line in ipairs(account.parts) do
     if line.part == "products" then products_part = line.kernels end
   end
-  text = text .. ("  kernels  %d started by the rank with the most, %d of them products; they read and wrote %s\n"):format(
+  text = text .. ("  kernels  at most %d started by a rank, and at most %d products; a mean rank read and wrote %s\n"):format(
     account.kernels, products_part, format.bytes(account.bytes))
   text = text .. ("  copies %s through memory on one rank alone, %s on each of all at once, %s in a cache\n"):format(
     gigabytes "memory_bytes_per_second", gigabytes "shared_memory_bytes_per_second", gigabytes "cache_bytes_per_second")

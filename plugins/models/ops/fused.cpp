@@ -18,8 +18,6 @@ namespace {
 
 constexpr std::int64_t threads_of_map = 256, most_threads_of_row = 512, warp = 32;
 constexpr std::int64_t most_blocks = std::int64_t{1} << 20;  // these go on with the rest
-// Blocks that sum over rows: enough for the GPUs of today, and so few that their sums are few.
-constexpr std::int64_t most_summing_blocks = 512;
 // The largest index that is one of 32 bits, in which two such indices can be added.
 constexpr std::int64_t most_narrow = std::int64_t{1} << 30;
 constexpr std::size_t most_words = 4096 / 8;  // a kernel's parameters
@@ -224,9 +222,11 @@ bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
     tensors.push_back(to[i].tensor);
   }
   if (form.roots.empty() || !serves(tensors.back())) return false;
-  if (summed != nullptr) form.column = summed->root;
-  const std::vector<bool> reduced = needed(form.roots);
+  std::vector<int> read_by = form.roots;
+  if (summed != nullptr) read_by.push_back(form.column = summed->root);
+  const std::vector<bool> reduced = needed(read_by);
   const bool rows = std::find(reduced.begin(), reduced.end(), true) != reduced.end();
+  if (summed != nullptr && !rows) return false;
   if (!read(tensors, form, reduced)) return false;
   Layout layout = merged(layout_of(tensors), rows);
   pack(form, layout, tensors);
@@ -234,7 +234,7 @@ bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
   const std::int64_t columns = layout.sizes.back();
   const std::int64_t count = layout.count(layout.sizes.size() - (rows ? 1 : 0));
   std::vector<std::int64_t> words = words_of(tensors, count, layout);
-  if (words.size() >= most_words) return false;
+  if (words.size() + (summed != nullptr ? 1 : 0) > most_words) return false;
   const DeviceKernel* const found = kernel(form, tensors.back().device());
   if (found == nullptr) return false;
   const std::int64_t threads =
@@ -242,9 +242,11 @@ bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
            : threads_of_map;
   std::int64_t blocks = std::min(rows ? count : (count + threads - 1) / threads, most_blocks);
   if (summed != nullptr) {
-    blocks = std::min(blocks, most_summing_blocks);
+    blocks = std::min(blocks, summing_blocks(threads));
+    const bool fp64 =
+        std::find(form.types.begin(), form.types.end(), at::kDouble) != form.types.end();
     summed->sums = at::empty({blocks, columns * form.pack},
-                             tensors.back().options().dtype(wide(tensors.back())));
+                             tensors.back().options().dtype(fp64 ? at::kDouble : at::kFloat));
     words.push_back(reinterpret_cast<std::int64_t>(summed->sums.data_ptr()));
   }
   RECORD_FUNCTION("meshwright::fused", {});

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -51,6 +52,11 @@ class Fused {
 
   Fused(Expressions f, int operands, std::vector<RowReduction> reductions = {});
 
+  // The most blocks of so many threads that sum over rows: enough for the GPUs of today, and so few
+  // that all their sums together are small beside the rows.
+  static std::int64_t summing_blocks(std::int64_t threads) {
+    return std::max<std::int64_t>(1, (std::int64_t{1} << 17) / threads);
+  }
   // A root that is summed over the rows. `sums`, which run() makes, has sums of some rows in each
   // of its rows, in fp32 at least; all of them together are one more small sum.
   struct ColumnSums {

@@ -238,18 +238,22 @@ class Writer {
     each([&](std::size_t i, std::size_t k) {
       line("{} p{}{};", element_type(k), k, form_.added[i] ? " = " + place(k) : "");
     });
+    if (form_.column >= 0) {
+      // A thread meets the same columns in each row of its block.
+      line("Pack<real>& sums = ((Pack<real>*)in.sums)[(Index)blockIdx.x * (Index)in.size[{}] + c];",
+           last_);
+      line("Pack<real> sum = sums;");
+    }
     line("for (int u = 0; u < pack; ++u) {{");
     statements(roots);
     each([&](std::size_t i, std::size_t k) {
       line("put({0}, {1}n{2});", element(k),
            form_.added[i] ? fmt::format("get({}) + ", element(k)) : "", form_.roots[i]);
     });
-    if (form_.column >= 0) {
-      // A thread meets the same columns in each row of its block.
-      line("real& sum = in.sums[((Index)blockIdx.x * (Index)in.size[{}] + c) * pack + u];", last_);
-      line("sum = row == (Index)blockIdx.x ? n{0} : sum + n{0};", form_.column);
-    }
+    if (form_.column >= 0)
+      line("sum.of[u] = row == (Index)blockIdx.x ? n{0} : sum.of[u] + n{0};", form_.column);
     line("}}");
+    if (form_.column >= 0) line("sums = sum;");
     each([&](std::size_t, std::size_t k) { line("{} = p{};", place(k), k); });
   }
 

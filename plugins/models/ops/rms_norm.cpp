@@ -175,11 +175,14 @@ class RmsNorm final : public OpType {
       workspace_of_half_rows(cost, element, count, columns * element, [&](std::int64_t step) {
         return step * (columns + 1) * sum + number + 2 * step * columns * sum + 2 * columns * sum;
       });
-      cost.further_kernels = 2;  // the sum of sums of some rows, and its way to the target
-      // ATen's kernel makes the input's gradient before it is added; a fused one adds itself, and
-      // makes sums of some rows.
-      cost.accelerator_workspace =
-          std::max(elements * element, (std::min<std::int64_t>(count, 512) + 1) * columns * sum);
+      // The fused kernel makes sums of some rows of the weight's gradient. One kernel adds them up,
+      // and another one writes or adds the result.
+      const std::int64_t threads = std::clamp<std::int64_t>(columns / 8, 32, 512);
+      const std::int64_t sums = std::min(count, Fused::summing_blocks(threads)) * columns * sum;
+      cost.further_kernels = 2;
+      cost.further_bytes = static_cast<double>(2 * sums);
+      // ATen's kernel makes the input's gradient before it is added; a fused one adds itself.
+      cost.accelerator_workspace = std::max(elements * element, sums + columns * sum);
     }
     return cost;
   }

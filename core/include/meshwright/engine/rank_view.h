@@ -125,6 +125,8 @@ class RankView {
   // Bytes that the executor copies of a slice's operands: parts of operands that are no parameters,
   // and zeros for an additive operand in all slices but the first.
   std::int64_t copied_operands(const Instruction& i) const;
+  // Bytes of gradients that the instruction's op adds to, and therefore reads.
+  std::int64_t added_to(const Instruction& i) const;
   // The representative of all ops that cost the same as `op` (LikeOps).
   int like(int op) const { return like_.first(op); }
   // Whether the rank has coordinate 0 on all of these atoms (Instruction::contributing).
