@@ -76,7 +76,8 @@ Finding check_devices(PluginRegistry& plugins) {
       finding.verdict = Verdict::warning;
       others +=
           fmt::format("; 0 of {} that can be used{}{}", one->name, why.empty() ? "" : ": ", why);
-      if (finding.hint.empty()) finding.hint = platform->needs();
+      const std::string needs = platform->needs();
+      if (!needs.empty()) finding.hint += (finding.hint.empty() ? "" : "; ") + needs;
     } catch (const std::exception& error) {
       const Problem problem = problem_of(error);
       others += fmt::format("; none of {}: {}{}", one->name, problem.message,

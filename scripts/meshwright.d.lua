@@ -117,7 +117,7 @@ local mw = {}
 ---@field versions table<string, string>
 ---@field per_step table<string, any[]> the columns of /steps, a list each
 ---@field series table<string, number[]> what observe returned, along series.step
----@field account? table of a run with account = true: where the seconds of a step went: step, seconds, ranks, limit_seconds, products_alone_seconds, parts, rows, beside; bytes a second that copies have
+---@field account? table of a run with account = true: where the seconds of a step went: step, seconds, ranks, limit_seconds, products_alone_seconds, kernels and bytes, parts, rows, beside; bytes a second that copies have
 ---@field plan_description table mesh, microbatches and schedule, as /plan has them
 ---@field sweep? string the name of the sweep that it is a cell of
 ---@field values? table<string, string> what the sweep set

@@ -36,10 +36,10 @@ class Counter {
   void count(const RankView& rank, const Instruction& i, std::int64_t times) {
     if (i.runs_op()) return count_op(rank, i, times);
     footprint(rank, i, FootprintParts::work, made_);
-    if (made_.work.empty()) return;
-    KernelUse& use = of(work_name(i));
-    for (const LocalWork& work : made_.work)
-      add(use, times, work.gemms + work.calls, work.bytes, work.flops);
+    for (const LocalWork& work : made_.work) {
+      if (work.bytes > 0 || work.flops > 0)
+        add(of(work_name(i)), times, work.gemms + work.calls, work.bytes, work.flops);
+    }
   }
   KernelUses uses;
 

@@ -342,7 +342,7 @@ local own = mw.model {
     def test_passes_over_memory_are_listed(self):
         """Of a map that reads two values and writes one, forward and backward; of a norm."""
         text = self.call("plan", "--program", SOURCE / "scripts/quickstart.lua", "--set", "plan={tp(2)}").stdout
-        for kernel, number, passes in (("forward swiglu", 4, 3.0), ("backward swiglu", 4, 5.0), ("forward rms_norm", 9, 2.0)):
+        for kernel, number, passes in (("swiglu forward", 4, 3.0), ("swiglu backward", 4, 5.0), ("rms_norm forward", 9, 2.0)):
             self.assertRegex(text, rf"(?m)^  {kernel} +{number} +[\d.]+ [KM]iB +{passes} ")
 
     def test_maps_are_joined(self):

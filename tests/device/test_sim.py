@@ -72,7 +72,7 @@ class Sim(ProgramCase):
         devices, = [line for line in self.lines(self.call("doctor", "--json", *SIM)) if line["name"] == "devices"]
         self.assertEqual(devices["status"], "warning")  # as there is one kind without devices
         self.assertRegex(devices["found"], r"^cpu, .*8 of sim, 1 of sim_one; .*0 of sim_none that can be used: Found no")
-        self.assertEqual(devices["hint"], "simulated devices need no driver")
+        self.assertIn("simulated devices need no driver", devices["hint"])
 
 
 if __name__ == "__main__":

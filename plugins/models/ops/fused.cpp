@@ -242,7 +242,7 @@ bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
            : threads_of_map;
   std::int64_t blocks = std::min(rows ? count : (count + threads - 1) / threads, most_blocks);
   if (summed != nullptr) {
-    blocks = std::min(blocks, summing_blocks(threads));
+    blocks = std::min(blocks, summing_blocks(threads, count));
     const bool fp64 =
         std::find(form.types.begin(), form.types.end(), at::kDouble) != form.types.end();
     summed->sums = at::empty({blocks, columns * form.pack},

@@ -52,10 +52,10 @@ class Fused {
 
   Fused(Expressions f, int operands, std::vector<RowReduction> reductions = {});
 
-  // The most blocks of so many threads that sum over rows: enough for the GPUs of today, and so few
-  // that all their sums together are small beside the rows.
-  static std::int64_t summing_blocks(std::int64_t threads) {
-    return std::max<std::int64_t>(1, (std::int64_t{1} << 17) / threads);
+  // How many blocks of so many threads sum over rows: enough for the GPUs of today, and so few that
+  // all their sums together are small beside the rows.
+  static std::int64_t summing_blocks(std::int64_t threads, std::int64_t rows) {
+    return std::max<std::int64_t>(1, std::min((std::int64_t{1} << 17) / threads, rows / 8));
   }
   // A root that is summed over the rows. `sums`, which run() makes, has sums of some rows in each
   // of its rows, in fp32 at least; all of them together are one more small sum.
