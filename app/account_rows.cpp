@@ -105,7 +105,7 @@ void AccountRows::take_product(const Instruction& i, const RankView& view, doubl
   const bool sparse = program_.graph->sparse.has(op.inputs[0].dims) && report_.rows_share > 0;
   const double share = sparse ? report_.rows_share : 1;
   row.flops += share * cost.executed;
-  row.bytes += cost.bytes + static_cast<double>(view.added_to(i));
+  row.bytes += cost.bytes + static_cast<double>(view.added_to(i, begun_));
   row.limit_seconds += share * alone_.product_seconds(product);
 }
 
@@ -175,8 +175,9 @@ void AccountRows::take(const InstructionTime& time, double share) {
       take_product(i, view, parts.kernel * share);
     } else {
       const Op& op = program_.graph->ops()[static_cast<std::size_t>(i.op)];
-      add_memory(fmt::format("{} {}", op.kind(), name_of(i.piece)), parts.kernel * share,
-                 view.cost(i.op, i.piece, i.part()).bytes + static_cast<double>(view.added_to(i)));
+      add_memory(
+          fmt::format("{} {}", op.kind(), name_of(i.piece)), parts.kernel * share,
+          view.cost(i.op, i.piece, i.part()).bytes + static_cast<double>(view.added_to(i, begun_)));
     }
   }
   const double rest = time.end - time.start - parts.kernel - parts.sent - parts.watched;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -47,6 +48,7 @@ class AccountRows {
   std::map<const Instruction*, std::vector<Instruction>> rings_;
   std::map<int, std::string> names_;  // names of transfers that were begun, by pending
   Footprint footprint_;
+  std::set<int> begun_;       // slots of sums to which something was added in the step
   std::int64_t kernels_ = 0;  // kernels of the instruction that no row has yet
   std::int64_t engine_kernels_ = 0;
 };

@@ -370,7 +370,9 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   std::string program, text;
   for (const Program& stage : experiment.plan->programs) {
     const KernelUses kernels = forecast_kernels(RankView(stage, stage.first()));
-    result["kernels"].push_back(kernels_json(kernels));
+    Json counted = kernels_json(kernels);
+    counted["stage"] = stage.stage;
+    result["kernels"].push_back(std::move(counted));
     if (!options_.programs) continue;
     const std::string between = program.empty() ? "" : "\n", listed = listing(stage);
     program += between + listed;

@@ -5,7 +5,11 @@ Both train a Llama in bf16 with the same products. torch.compile generates code 
 backward, and its scheduler says which kernels there are and what each reads and writes; the plan
 says the same of Meshwright. Update and gradient norm are left out, which PyTorch does not compile.
 
-    bench/passes.py --program build/bin/meshwright --layers 2"""
+The code is that for CPUs, whose scheduler joins ops as that for GPUs does but in small things. The
+table of rotary angles is a part of Meshwright's step, and given to PyTorch's. It needs a Python
+with PyTorch, as that of the tests:
+
+    ~/.cache/meshwright/venv/bin/python bench/passes.py --program build/bin/meshwright --layers 2"""
 
 import argparse
 import json

@@ -6,7 +6,10 @@ parse_preset() {
   preset=release rest=()
   while (($#)); do
     case $1 in
-      --preset) preset=${2:?--preset needs a name} && shift 2 ;;
+      --preset)
+        [[ -n ${2-} ]] || { say "--preset needs a name" && exit "$exit_usage"; }
+        preset=$2 && shift 2
+        ;;
       --preset=*) preset=${1#*=} && shift ;;
       *) rest+=("$1") && shift ;;
     esac
@@ -147,7 +150,7 @@ verb_release() {
     --cuda | --cuda=13) preset=cuda && shift ;;
     --cuda=12) preset=cuda12 && shift ;;
   esac
-  if (($# > 1)) || [[ ${1-} == -* ]]; then
+  if (($# > 1)) || [[ ${1-} == -* || ${1-} =~ ^[0-9]+$ ]]; then
     say "release takes --cuda or --cuda=12, and a folder: release --cuda dist"
     exit "$exit_usage"
   fi

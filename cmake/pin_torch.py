@@ -60,4 +60,9 @@ def main(version, suffix=""):
     DEPS.write_text("\n".join([*lines[:start], *new, *lines[start:]]) + "\n")
 
 
-main(*sys.argv[1:])
+if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["12"]):
+    sys.exit(__doc__)
+try:
+    main(*sys.argv[1:])
+except subprocess.CalledProcessError as error:
+    sys.exit(f"pip finds no wheels of PyTorch {sys.argv[1]} ({error.returncode}); what it says stands above")

@@ -14,6 +14,7 @@ Exit codes: 0, 5.
 import argparse
 import fnmatch
 import hashlib
+import json
 import os
 import pathlib
 import platform
@@ -260,7 +261,7 @@ def make_root(folder, archive):
 
 
 def try_it(archive, steps):
-    """Runs the quickstart from the archive, in a root of its own where the machine lets one."""
+    """Runs the quickstart from the archive, in a root of its own where the machine lets one, and loads every plugin."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         kit = make_root(folder, archive)
@@ -282,6 +283,11 @@ def try_it(archive, steps):
         if done.returncode != 0 or not (folder / "home/quickstart.h5").is_file():
             raise Failed(f"the quickstart does not run from {archive} ({done.returncode}):\n"
                          f"{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        listed = subprocess.run([kit / "bin/meshwright", "plugins", "list", "--json"], cwd=kit, capture_output=True, text=True)
+        bad = [line["name"] for line in map(json.loads, listed.stdout.splitlines())
+               if line.get("status", "ok") not in ("ok", "left out") and f"{line['name']}.so" not in SITES_OWN]
+        if listed.returncode != 0 or bad:
+            raise Failed(f"plugins of {archive} cannot be loaded: {', '.join(bad)}\n{listed.stderr[-2000:]}")
         return done.stdout
 
 

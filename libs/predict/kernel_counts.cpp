@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "meshwright/engine/footprint.h"
@@ -34,6 +35,10 @@ double largest_tensor(const RankView& rank, const Instruction& i, int part) {
 class Counter {
  public:
   void count(const RankView& rank, const Instruction& i, std::int64_t times) {
+    if (i.ring) {
+      for (const Instruction& step : ring_steps(rank.program(), i)) count(rank, step, times);
+      return;
+    }
     if (i.runs_op()) return count_op(rank, i, times);
     footprint(rank, i, FootprintParts::work, made_);
     for (const LocalWork& work : made_.work) {
@@ -54,7 +59,8 @@ class Counter {
           cost.executed);
       use.largest += static_cast<double>(times) * largest_tensor(rank, i, part);
     }
-    use.bytes += static_cast<double>(times * rank.added_to(i));
+    const std::int64_t first = rank.added_to(i, begun_), later = rank.added_to(i, begun_);
+    use.bytes += static_cast<double>(first + (times - 1) * later);
   }
   static void add(KernelUse& use, std::int64_t times, int kernels, double bytes, double flops) {
     use.kernels += times * kernels;
@@ -67,6 +73,7 @@ class Counter {
     return uses[known->second].second;
   }
   std::map<std::string, std::size_t> at_;
+  std::set<int> begun_;  // slots of sums to which something was added
   Footprint made_;
 };
 

@@ -73,8 +73,9 @@ class Cuda final : public mw::Platform {
                                   : "; CUDA_VISIBLE_DEVICES names numbers of GPUs that "
                                     "nvidia-smi -L lists, or is left out";
     return fmt::format(
-        "GPUs need NVIDIA's driver, {} or newer, which nvidia-smi shows; CPUs need none{}",
-        oldest_driver(), hides);
+        "GPUs need NVIDIA's driver, {} or newer, which nvidia-smi shows{}; CPUs need none{}",
+        oldest_driver(),
+        oldest_driver() == "580" ? " (525 or newer for --preset cuda12, with CUDA 12)" : "", hides);
   }
 
   // The GPU's UUID, as nvidia-smi -L lists it; for a part of a GPU (MIG), the UUID of that part.

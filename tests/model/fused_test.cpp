@@ -339,6 +339,14 @@ TEST_CASE("rope is fused", "[fused]") {
       {"batch", 3}, {"seq", 7}, {"heads", 2}, {"head_dim", width + 8}, {"turned", width}};
   OpCase tables(rope_table({10000, pairs}), {{"seq"}}, {table, table}, sizes);
   tables.inputs[0] = at::arange(7, at::kLong);
+  const int before = fused_runs();
+  const auto made = forward(tables).outputs;
+  {
+    const PlatformScope scope(on_cpu());
+    const auto fused = forward(tables).outputs;
+    CHECK((fused_runs() > before) != only_written());
+    for (std::size_t i = 0; i < 2; ++i) CHECK(error(fused[i], made[i]) < 1e-12);
+  }
   OpCase c(rope(pairs), {heads, table, table}, {heads}, sizes);
   c.real(0);
   for (std::size_t i = 1; i < 3; ++i) c.inputs[i] = forward(tables).outputs[i - 1];

@@ -225,11 +225,13 @@ std::int64_t RankView::bytes_of_slice(const Instruction& i, int slot) const {
   return part ? bytes(slot) / program_.slicing_of(i)->slices : bytes(slot);
 }
 
-std::int64_t RankView::added_to(const Instruction& i) const {
+std::int64_t RankView::added_to(const Instruction& i, std::set<int>& begun) const {
   std::int64_t bytes = 0;
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
-    if (i.grad_inputs[k] >= 0 && i.accumulate[k] && contributes(i.contributing[k]))
-      bytes += bytes_of_slice(i, i.grad_inputs[k]);
+    const int slot = i.grad_inputs[k];
+    if (slot < 0 || !i.accumulate[k] || !contributes(i.contributing[k])) continue;
+    const bool first = program_.slots[slot].persistent && begun.insert(slot).second;
+    if (!first) bytes += bytes_of_slice(i, slot);
   }
   return bytes;
 }

@@ -350,6 +350,7 @@ class CeLoss final : public OpType {
     Cost cost;
     cost.executed = static_cast<double>(elements);
     cost.bytes = static_cast<double>((forward ? 1 : 2) * elements * element);
+    cost.further_kernels = 3;
     const std::int64_t number = wide_element(element);
     // Forward makes the logarithms, then the scale as a tensor in float64 and, for fp32 numbers, in
     // fp32.

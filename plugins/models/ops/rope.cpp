@@ -1,7 +1,11 @@
 // Rotary position embedding: a table of cosines and sines of positions, and the rotation of
 // queries and keys by it.
+#include <fmt/format.h>
+
 #include <array>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "fused.h"
 #include "kernel.h"
@@ -16,7 +20,7 @@ using namespace kernel;
 
 class RopeTable final : public OpType {
  public:
-  explicit RopeTable(const RopeAngles& of) : of_(of) {}
+  explicit RopeTable(const RopeAngles& of) : of_(of), kernels_(of.scale) {}
   std::string kind() const override { return "rope_table"; }
 
   OpTraits traits(const Op&) const override { return without_gradient(2); }
@@ -35,8 +39,10 @@ class RopeTable final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const std::int64_t width = call.dims.at(op.output_dims[0].back()).global;
     const at::TensorOptions options = call.inputs[0].options().dtype(at::kDouble);
-    const at::Tensor angle =
-        call.inputs[0].to(at::kDouble).unsqueeze(-1).mul(turns(width, options));
+    const at::Tensor place = call.inputs[0].to(at::kDouble).unsqueeze(-1);
+    const at::Tensor turned = turns(width, options);
+    if (fused(call, place, turned)) return;
+    const at::Tensor angle = place.mul(turned);
     const at::Tensor cosine = angle.cos().mul_(of_.scale).to(call.real);
     const at::Tensor sine = angle.sin().mul_(of_.scale).to(call.real);
     const auto both = [&](const at::Tensor& first, const at::Tensor& second) {
@@ -54,10 +60,44 @@ class RopeTable final : public OpType {
     // Angles, cosines, sines, and negated sines, each of half the width.
     const std::int64_t half = elements / 2;
     cost.workspace = (8 + 3 * element) * half;
+    cost.further_kernels = 4;  // the places in double, and three for the turns
     return cost;
   }
 
  private:
+  // Cosines and sines in one kernel. Both halves of a pair have one place in memory, the other one.
+  bool fused(OpCall& call, const at::Tensor& place, const at::Tensor& turned) const {
+    if (!Fused::serves(place)) return false;
+    std::vector<std::int64_t> sizes = place.sizes().vec();
+    sizes.back() = 2 * turned.size(0);
+    std::vector<at::Tensor> tables;
+    std::vector<Target> to;
+    for (int table = 0; table < 2; ++table) {
+      tables.push_back(at::empty(sizes, place.options().dtype(call.real)));
+      for (int half = 0; half < 2; ++half) {
+        const bool halves = of_.pairs == RopePairs::halves;
+        const at::Tensor pairs = tables.back().unflatten(
+            -1, halves ? at::IntArrayRef{2, turned.size(0)} : at::IntArrayRef{turned.size(0), 2});
+        to.push_back({pairs.select(halves ? -2 : -1, half)});
+      }
+    }
+    if (!kernels_.fused.run({kernels_.cosine, kernels_.cosine, kernels_.negative, kernels_.sine},
+                            to, {place, turned}))
+      return false;
+    set_outputs(call, std::move(tables));
+    return true;
+  }
+
+  struct Kernels {
+    explicit Kernels(double scale, Expressions f = {})
+        : cosine(f.parse(fmt::format("cos(a * b) * {}", scale))),
+          sine(f.parse(fmt::format("sin(a * b) * {}", scale))),
+          negative(f.parse(fmt::format("0 - sin(a * b) * {}", scale))),
+          fused(std::move(f), 2) {}
+    int cosine, sine, negative;
+    Fused fused;
+  };
+
   // By how much each pair turns from one position to the next.
   at::Tensor turns(std::int64_t width, const at::TensorOptions& options) const {
     if (!of_.angles.empty()) return at::tensor(of_.angles, at::kDouble).to(options.device());
@@ -65,6 +105,7 @@ class RopeTable final : public OpType {
   }
 
   const RopeAngles of_;
+  const Kernels kernels_;
 };
 
 // The size of a chunk of x (batch, seq, heads, head_dim): whole sequences, or part of one.

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -125,8 +126,10 @@ class RankView {
   // Bytes that the executor copies of a slice's operands: parts of operands that are no parameters,
   // and zeros for an additive operand in all slices but the first.
   std::int64_t copied_operands(const Instruction& i) const;
-  // Bytes of gradients that the instruction's op adds to, and therefore reads.
-  std::int64_t added_to(const Instruction& i) const;
+  // Bytes of gradients that the instruction's op adds to, and therefore reads. `begun`: slots of
+  // the step's sums to which something was added; the instruction's own are inserted. The first
+  // addition to a sum only writes.
+  std::int64_t added_to(const Instruction& i, std::set<int>& begun) const;
   // The representative of all ops that cost the same as `op` (LikeOps).
   int like(int op) const { return like_.first(op); }
   // Whether the rank has coordinate 0 on all of these atoms (Instruction::contributing).
