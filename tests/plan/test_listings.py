@@ -25,6 +25,7 @@ MIXES = {
     "ring-of-eight": (LLAMA, "sp { 8 }", ""),
     "ulysses": (LLAMA, 'sp { 2, form = "ulysses" }', ""),
     "zero-1-replicas": (LLAMA, "zero { 4, stage = 1, replicas = 2 }", ""),
+    "zero-1-replicas-stages": (TWO, 'pp { 2, schedule = "1f1b" }, zero { 4, stage = 1, replicas = 2, bucket = "256B" }', "microbatch = 1"),
     "zero-2-tp-muon": (LLAMA, "zero { 2, stage = 2 }, tp(2)", "optimizer = mw.muon { lr = 1e-2 }"),
     "zero-2-by-chunk": (LLAMA, 'zero { 2, stage = 2, reduce = "chunk" }', "microbatch = 2"),
     "zero-3-replicas": (LLAMA, "zero { 4, stage = 3, replicas = 2 }", "microbatch = 1"),

@@ -123,6 +123,12 @@ std::vector<Instruction> update_on_host(const Program& program, int bucket);
 // them back. There are none where the bucket is updated where it lies.
 std::vector<Instruction> bring_to_device(const Program& program, int bucket);
 
+// Whether one run of the timeline alone runs the segment.
+bool runs_once(const Program& program, int segment);
+// Puts instructions into one run of the timeline: into its segment, or into a copy of that where
+// other runs share it.
+void insert_in_run(Program& program, std::size_t run, const char* suffix, Insertions& inserts);
+
 // By segment: the indices of the instructions that begin or await a transfer of a bucket. Whoever
 // follows reductions through the timeline looks at these alone, as a segment comes up for every
 // microbatch.

@@ -237,28 +237,45 @@ class Finish {
   std::vector<int> kept_;  // slots of gathered parameters that are released at the step's end
 };
 
+// Whether the bucket's gradient shards are also summed over groups of ranks that keep the same
+// ones. A bucket that several stages share is left to the end of the step, as they reach it at
+// different times.
+bool is_summed_further(const Bucket& b) {
+  return !b.shard_atoms.empty() && b.flat.shard_reduction >= 0 && b.stages.empty();
+}
+
+// Whether another stage waits for what the segment computes.
+bool sends(const Segment& segment) {
+  return std::ranges::any_of(segment.code, [](const Instruction& i) {
+    return i.code == Code::start && i.move.kind == Move::Kind::send;
+  });
+}
+
 // Insertions that start reductions in a segment. `starts`: the index of the instruction to follow,
-// and the bucket. Where several follow one instruction, the last bucket starts first.
-Insertions started_after(const Program& program, std::vector<std::pair<int, int>> starts) {
+// and the bucket. Where several follow one instruction, the last bucket starts first. A reduction
+// whose sum goes on to host memory is awaited right before the next one begins; `sums_on`: also one
+// whose sum goes on to other groups of ranks.
+Insertions started_after(const Program& program, std::vector<std::pair<int, int>> starts,
+                         bool sums_on) {
   std::sort(starts.begin(), starts.end(), [](const auto& a, const auto& b) {
     return std::pair{a.first, -a.second} < std::pair{b.first, -b.second};
   });
   Insertions begun;
   int before = -1;
   for (const auto& [after, bucket] : starts) {
-    // A reduction whose sum goes on to host memory is awaited right before the next one begins.
     if (before >= 0) begun.before(after + 1, end_reduction(program, before));
     begun.before(after + 1, begin_reduction(program, bucket));
     const Bucket& b = program.buckets[bucket];
-    const bool goes_on = b.updated_on_host() && !b.reduce_per_microbatch && b.stages.empty();
-    before = goes_on ? bucket : -1;
+    const bool follows = b.updated_on_host() || (sums_on && is_summed_further(b));
+    before = follows && !b.reduce_per_microbatch && b.stages.empty() ? bucket : -1;
   }
   return begun;
 }
 
 // Puts the starts of overlapped reductions into the timeline's runs that make their gradients
 // whole. A run with reductions gets a segment of its own: each start stands right after the last
-// gradient of its bucket.
+// gradient of its bucket. In a run that no other stage waits for, the sums over further groups of
+// ranks begin too (place_shard_reductions).
 void place_reductions(Program& program) {
   if (std::none_of(program.buckets.begin(), program.buckets.end(),
                    [](const Bucket& b) { return b.overlap; }))
@@ -277,29 +294,22 @@ void place_reductions(Program& program) {
   }
   for (auto& [run, list] : starts) {
     const int of = program.timeline[run].segment;
-    Insertions begun = started_after(program, list);
+    Insertions begun = started_after(program, list, !sends(program.segments[of]));
     program.timeline[run].segment = add_copy(program, of, "last", begun);
   }
 }
 
-// Where several groups of ranks keep the same gradient shards, begins to sum each bucket's shards
-// over the groups as soon as the last microbatch's sum is there. This is left to the end of the
-// step for a bucket whose reduction no run awaits, and for one that several stages share, as they
-// reach it at different times.
+// Begins to sum gradient shards over further groups of ranks as soon as the last microbatch's sum
+// is there. This is left to the end of the step for a bucket whose reduction no run awaits.
 void place_shard_reductions(Program& program) {
   std::map<int, Insertions> begun;  // by run of the timeline
-  const auto goes_on = [](const Bucket& b) {
-    return !b.shard_atoms.empty() && b.flat.shard_reduction >= 0 && b.stages.empty();
-  };
-  if (std::none_of(program.buckets.begin(), program.buckets.end(), goes_on)) return;
+  if (std::none_of(program.buckets.begin(), program.buckets.end(), is_summed_further)) return;
   for (const auto& [bucket, place] : last_sums(program)) {
-    if (goes_on(program.buckets[bucket]))
+    if (is_summed_further(program.buckets[bucket]))
       begun[place.first].before(place.second, begin_shard_reduction(program, bucket));
   }
-  for (auto& [run, inserts] : begun) {
-    int& segment = program.timeline[run].segment;
-    segment = add_copy(program, segment, "last", inserts);
-  }
+  for (auto& [run, inserts] : begun)
+    insert_in_run(program, static_cast<std::size_t>(run), "last", inserts);
 }
 
 // Places reductions of buckets that are reduced in every microbatch: begun after a segment's last
@@ -322,7 +332,7 @@ void place_each(Program& program) {
     for (const Span& span : written) {
       starts.emplace_back(program.buckets[span.group].overlap ? span.last : end - 1, span.group);
     }
-    started_after(program, starts).into(segment);
+    started_after(program, starts, /*sums_on=*/false).into(segment);
     for (const Span& span : written) {
       for (Instruction& ends : end_reduction(program, span.group))
         segment.code.push_back(std::move(ends));

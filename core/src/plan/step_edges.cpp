@@ -44,15 +44,11 @@ std::map<int, std::pair<int, int>> last_sums(const Program& program) {
   return last;
 }
 
-namespace {
-
 bool runs_once(const Program& program, int segment) {
   return std::count_if(program.timeline.begin(), program.timeline.end(),
                        [&](const SegmentRun& r) { return r.segment == segment; }) == 1;
 }
 
-// Puts instructions into one run of the timeline: into its segment, or into a copy of that where
-// other runs share it.
 void insert_in_run(Program& program, std::size_t run, const char* suffix, Insertions& inserts) {
   int& segment = program.timeline[run].segment;
   if (runs_once(program, segment)) {
@@ -61,6 +57,8 @@ void insert_in_run(Program& program, std::size_t run, const char* suffix, Insert
     segment = add_copy(program, segment, suffix, inserts);
   }
 }
+
+namespace {
 
 // The update of a bucket that the step before has left, and the gather that follows it.
 std::vector<Instruction> left_update(const Program& program, int bucket) {
