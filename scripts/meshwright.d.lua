@@ -1454,7 +1454,7 @@ function mw.cosine(options) end
 ---@class meshwright.plugin.pp
 ---@field ways? integer stages that the layers are split into (1 .. 65536)
 ---@field [1]? integer the same as ways
----@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
+---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, v-half, v-min, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; by default what the schedule needs, else 1; interleaved and looped-bfs need this option (1 .. 1024)
 ---@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto" balances the cost of stages, with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
 ---@field weave? any how the actions of a group (0F3+1B1) are interleaved: a weave's name, a table with its options; or mw.weave { … } (default "switch")
@@ -1476,6 +1476,12 @@ function mw.cosine(options) end
 ---@class meshwright.plugin.pp.zbv
 ---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
 
+---@class meshwright.plugin.pp.v-half
+---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
+
+---@class meshwright.plugin.pp.v-min
+---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
+
 ---@class meshwright.plugin.pp.dualpipev
 ---@field pair? boolean an F of one chunk and a B of the other form a group, which the stage may interleave; false: B follows F (default true)
 
@@ -1493,6 +1499,8 @@ function mw.cosine(options) end
 ---@field ["zb-h1"] fun(options?: meshwright.plugin.pp.zb-h1): meshwright.Scheduler 1F1B with W's that fill a third of its bubble, in its memory (Qi et al. 2023)
 ---@field ["zb-h2"] fun(options?: meshwright.plugin.pp.zb-h2): meshwright.Scheduler no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)
 ---@field zbv fun(options?: meshwright.plugin.pp.zbv): meshwright.Scheduler two chunks in a V, no bubble beyond warm-up, in 1F1B's memory (Qi et al. 2024)
+---@field ["v-half"] fun(options?: meshwright.plugin.pp.v-half): meshwright.Scheduler two chunks in a V, in half of 1F1B's memory (Qi et al. 2024)
+---@field ["v-min"] fun(options?: meshwright.plugin.pp.v-min): meshwright.Scheduler two chunks in a V, in a third of 1F1B's memory (Qi et al. 2024)
 ---@field dualpipev fun(options?: meshwright.plugin.pp.dualpipev): meshwright.Scheduler DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)
 ---@field switch fun(options?: meshwright.plugin.pp.switch): meshwright.Weave a lane runs until it would wait for a transfer, then the next one
 ---@field hide fun(options?: meshwright.plugin.pp.hide): meshwright.Weave by predicted seconds: at a wait that is not over, the lane that is ready; for plans with a cluster

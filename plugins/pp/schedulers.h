@@ -112,7 +112,29 @@ class ZeroBubbleV final : public ZeroBubble {
   Schedule unpaired(const ScheduleRequest& request) const override;
 };
 
-inline constexpr std::array<Registration, 8> schedulers = {
+// Two chunks in a V, in less memory than 1F1B's: without a limit, v-half keeps to a half of it, and
+// v-min to as little as lets every stage work all the time between the first and the last
+// microbatches.
+class ThriftyV : public ZeroBubble {
+ public:
+  ThriftyV(const Values& values, bool least) : ZeroBubble(values), least_(least) {}
+  int fixed_chunks() const override { return 2; }
+  std::vector<int> placement(int stages, int) const override { return v_placement(stages); }
+
+ private:
+  Schedule unpaired(const ScheduleRequest& request) const override;
+  bool least_;
+};
+class VHalf final : public ThriftyV {
+ public:
+  explicit VHalf(const Values& values) : ThriftyV(values, false) {}
+};
+class VMin final : public ThriftyV {
+ public:
+  explicit VMin(const Values& values) : ThriftyV(values, true) {}
+};
+
+inline constexpr std::array<Registration, 10> schedulers = {
     scheduler<GPipe>("gpipe", "all forwards, then all backwards (Huang et al. 2019, GPipe)"),
     scheduler<OneForwardOneBackward>("1f1b",
                                      "one forward, one backward, at most p - i microbatches stored "
@@ -127,6 +149,8 @@ inline constexpr std::array<Registration, 8> schedulers = {
         "zb-h2", "no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)"),
     scheduler<ZeroBubbleV>(
         "zbv", "two chunks in a V, no bubble beyond warm-up, in 1F1B's memory (Qi et al. 2024)"),
+    scheduler<VHalf>("v-half", "two chunks in a V, in half of 1F1B's memory (Qi et al. 2024)"),
+    scheduler<VMin>("v-min", "two chunks in a V, in a third of 1F1B's memory (Qi et al. 2024)"),
     scheduler<DualPipeV>(
         "dualpipev", "DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)"),
 };

@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 
 from cases import SOURCE, ProgramCase
 
-NAMES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zbv", "dualpipev")
+NAMES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipev")
 
 
 class ScheduleCommand(ProgramCase):
@@ -23,7 +23,7 @@ class ScheduleCommand(ProgramCase):
                                              "bubble_fraction", "inner_idle", "high_water", "order"})
                 self.assertEqual((made["kind"], made["name"]), ("schedule", name))
                 self.assertEqual((made["stages"], made["microbatches"]), (4, 8))
-                self.assertEqual(made["chunks"], 2 if name in ("zbv", "dualpipev") else 1)
+                self.assertEqual(made["chunks"], 2 if name in ("zbv", "v-half", "v-min", "dualpipev") else 1)
                 for key in ("inner_idle", "high_water", "order"):
                     self.assertEqual(len(made[key]), 4)
                 # Each stage does every microbatch of each of its chunks once: forward and backward.

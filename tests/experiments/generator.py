@@ -70,8 +70,8 @@ class Maker:
             return
         self.stages = self.one(2, 2, 2, 3, 4)
         self.schedule = "text" if "text" in self.on else self.one("gpipe", "1f1b", "1f1b", "interleaved", "looped-bfs", "zb-h1",
-                                                                  "zb-h2", "zbv", "dualpipev")
-        if self.schedule in ("interleaved", "looped-bfs", "zbv", "dualpipev") or self.schedule == "text" and self.often(0.4):
+                                                                  "zb-h2", "zbv", "v-half", "v-min", "dualpipev")
+        if self.schedule in ("interleaved", "looped-bfs", "zbv", "v-half", "v-min", "dualpipev") or self.schedule == "text" and self.often(0.4):
             self.chunks = 2
 
     def pp(self):
@@ -84,7 +84,7 @@ class Maker:
             rows, self.groups = random_schedule(self.chance, self.stages, self.chunks, count, "pair" in self.on)
             listed = ", ".join(f'"{row}"' for row in rows)
             made.put("schedule", Raw(f'mw.schedule("mine", function() return {{ {listed} }} end)'))
-        elif "pair" in self.on and self.schedule in ("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"):
+        elif "pair" in self.on and self.schedule in ("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min"):
             made.put("schedule", Table(kind=self.schedule, pair=True))
             self.groups = True
         else:

@@ -11,7 +11,7 @@ import unittest
 from cases import MODELS, SOURCE
 from kit import PROJECT, KitCase
 
-SCHEDULERS = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zbv", "dualpipev")
+SCHEDULERS = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipev")
 # Names as C++ and scripts write them, in quotes; zero's axis and messages have it bare.
 WEAVES = ("switch", "hide")
 NAMED = re.compile('"(pp|%s)"' % "|".join(SCHEDULERS + WEAVES))

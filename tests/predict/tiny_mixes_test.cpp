@@ -46,9 +46,9 @@ struct Tiny {
 
 Tiny tiny(unsigned seed) {
   Drawn drawn(seed);
-  const std::string schedule =
-      drawn.text({"none", "1f1b", "zb-h1", "zb-h2", "zbv", "interleaved", "dualpipev"});
-  const bool chunked = schedule == "zbv" || schedule == "interleaved" || schedule == "dualpipev";
+  const std::string schedule = drawn.text(
+      {"none", "1f1b", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "interleaved", "dualpipev"});
+  const bool chunked = schedule != "none" && schedule != "1f1b" && !schedule.starts_with("zb-h");
   const bool staged = schedule != "none", is_gpt = drawn.once_in(2);
   const int ways = drawn.one_of({1, 2, 3}), tensor = drawn.one_of({1, 2, 3});
   const std::string form = drawn.text({"none", "none", "tp", "ring", "zigzag", "ulysses"});

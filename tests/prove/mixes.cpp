@@ -67,6 +67,7 @@ void add_pipelines(std::vector<NamedMix>& all) {
   all.push_back(deep(mix("pp 2, interleaved, zero 2 by chunk",
                          {pp(2, "interleaved", {1, 1, 1, 1}), zero_by_chunk(2, 2)}, 1)));
   all.push_back(deep(mix("pp 2, zbv, zero 3", {pp(2, "zbv", {1, 1, 1, 1}), zero(2, 3)}, 1)));
+  all.push_back(deep(mix("pp 2, v-min, zero 2", {pp(2, "v-min", {1, 1, 1, 1}), zero(2, 2)}, 1)));
   all.push_back(recomputed(mix("pp 2, 1f1b, recompute", {pp(2, "1f1b", {1, 1})}, 2),
                            RecomputePolicy::Kind::full));
   all.push_back(mix("delayed wgrads", {delayed_wgrads(), tp(2)}, 4));

@@ -83,6 +83,22 @@ TEST_CASE("ZBV idles nowhere once begun, in 1F1B's memory") {
   }
 }
 
+TEST_CASE(
+    "V-Half has half of 1F1B's bubble in half of its memory, and V-Min two thirds in a third") {
+  for (int p = 3; p <= 32; ++p) {
+    for (const int m : {2 * p, 4 * p}) {
+      INFO("p " << p << " m " << m);
+      const auto request = request_of(p, 2, m);
+      const auto half = simulate(made("v-half", request), request);
+      CHECK(half.makespan <= 6.0 * m + 3 * (p - 1));
+      CHECK(largest(half.microbatches_peak) <= p + 2);  // halves of a stage
+      const auto least = simulate(made("v-min", request), request);
+      CHECK(least.makespan <= 6.0 * m + 4 * (p - 1) + 1);
+      CHECK(largest(least.microbatches_peak) <= 2.0 * p / 3 + 3);
+    }
+  }
+}
+
 TEST_CASE("DualPipeV idles less than 1F1B in one chunk's memory more") {
   for (int p = 2; p <= 16; ++p) {
     const int m = 3 * p;

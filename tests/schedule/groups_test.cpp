@@ -28,8 +28,8 @@ int groups_of(const Schedule& schedule) {
   return count;
 }
 
-const std::vector<std::string> pairing = {"1f1b",  "interleaved", "zb-h1",
-                                          "zb-h2", "zbv",         "dualpipev"};
+const std::vector<std::string> pairing = {"1f1b", "interleaved", "zb-h1", "zb-h2",
+                                          "zbv",  "v-half",      "v-min", "dualpipev"};
 
 }  // namespace
 

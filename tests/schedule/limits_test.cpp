@@ -6,7 +6,7 @@
 using namespace mw;
 
 TEST_CASE("A heavy first stage under a limit gives a whole schedule or a refusal") {
-  const std::string name = GENERATE(as<std::string>{}, "zb-h1", "zb-h2", "zbv");
+  const std::string name = GENERATE(as<std::string>{}, "zb-h1", "zb-h2", "zbv", "v-half", "v-min");
   const Scheduler& scheduler = mw::scheduler(name);
   int kept = 0;
   for (const double limit : {2.0, 3.0, 4.0, 5.0, 6.0, 9.0}) {

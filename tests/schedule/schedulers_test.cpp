@@ -32,12 +32,13 @@ TEST_CASE("Every schedule passes the check at every size") {
       }
     }
   }
-  CHECK(seen == 360);
+  CHECK(seen == 420);
 }
 
 TEST_CASE("The catalogue has all by name, with a line of text") {
-  const std::vector<std::string> names = {"gpipe", "1f1b",  "interleaved", "looped-bfs",
-                                          "zb-h1", "zb-h2", "zbv",         "dualpipev"};
+  const std::vector<std::string> names = {"gpipe", "1f1b",     "interleaved", "looped-bfs",
+                                          "zb-h1", "zb-h2",    "zbv",         "v-half",
+                                          "v-min", "dualpipev"};
   REQUIRE(schedulers().size() == names.size());
   const auto listed = test::registry().list(Kind::scheduler);
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -102,7 +103,7 @@ TEST_CASE("Stages of unequal times and sizes keep to the defaults and are no slo
 }
 
 TEST_CASE("Zero-bubble schedules keep to a memory limit, down to one microbatch") {
-  for (const char* name : {"zb-h1", "zb-h2", "zbv"}) {
+  for (const char* name : {"zb-h1", "zb-h2", "zbv", "v-half", "v-min"}) {
     for (const int p : {1, 2, 4, 5}) {
       for (const int m : {1, 2, 5, 12}) {
         auto request = request_for(name, p, m);

@@ -83,6 +83,7 @@ inline std::vector<NamedMix> all_mixes() {
       mix("pp 2, 1f1b", {pp(2, "1f1b", {1, 1})}, 2),
       mix("pp 2, zb-h1", {pp(2, "zb-h1", {1, 1})}, 2),
       deep(mix("pp 2, zbv", {pp(2, "zbv", {1, 1, 1, 1})}, 2)),
+      deep(mix("pp 2, v-half", {pp(2, "v-half", {1, 1, 1, 1})}, 2)),
       deep(mix("pp 2, interleaved", {pp(2, "interleaved", {1, 1, 1, 1})}, 2)),
       deep(mix("pairs, dualpipev, zero 3", {pairs("dualpipev", {1, 1, 1, 1}), zero(2, 3)}, 1)),
       mix("pairs, 1f1b, tp 2", {pairs("1f1b", {1, 1}), tp(2)}, 2),
