@@ -39,10 +39,9 @@ class RopeTable final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const std::int64_t width = call.dims.at(op.output_dims[0].back()).global;
     const at::TensorOptions options = call.inputs[0].options().dtype(at::kDouble);
-    const at::Tensor place = call.inputs[0].to(at::kDouble).unsqueeze(-1);
-    const at::Tensor turned = turns(width, options);
-    if (fused(call, place, turned)) return;
-    const at::Tensor angle = place.mul(turned);
+    if (fused(call, width)) return;
+    const at::Tensor angle =
+        call.inputs[0].to(at::kDouble).unsqueeze(-1).mul(turns(width, options));
     const at::Tensor cosine = angle.cos().mul_(of_.scale).to(call.real);
     const at::Tensor sine = angle.sin().mul_(of_.scale).to(call.real);
     const auto both = [&](const at::Tensor& first, const at::Tensor& second) {
@@ -66,8 +65,10 @@ class RopeTable final : public OpType {
 
  private:
   // Cosines and sines in one kernel. Both halves of a pair have one place in memory, the other one.
-  bool fused(OpCall& call, const at::Tensor& place, const at::Tensor& turned) const {
-    if (!Fused::serves(place)) return false;
+  bool fused(OpCall& call, std::int64_t width) const {
+    if (!Fused::serves(call.inputs[0])) return false;
+    const at::Tensor place = call.inputs[0].to(at::kDouble).unsqueeze(-1);
+    const at::Tensor turned = turns(width, place.options());
     std::vector<std::int64_t> sizes = place.sizes().vec();
     sizes.back() = 2 * turned.size(0);
     std::vector<at::Tensor> tables;
