@@ -62,11 +62,11 @@ def rotated(x, cos, sin):
 
 
 class Model(torch.nn.Module):
-    def __init__(self, size):
+    def __init__(self, size, block=Block):
         super().__init__()
         h = size["hidden"]
         self.embedding = torch.nn.Embedding(size["vocab"], h)
-        self.blocks = torch.nn.ModuleList(Block(size) for _ in range(size["layers"]))
+        self.blocks = torch.nn.ModuleList(block(size) for _ in range(size["layers"]))
         self.norm = torch.nn.Parameter(torch.ones(h))
         self.head = torch.nn.Linear(h, size["vocab"], bias=False)
 

@@ -14,28 +14,17 @@ with PyTorch, as that of the tests:
 import argparse
 import json
 import pathlib
-import subprocess
-import sys
-import tempfile
 
 import torch
 import torch._inductor.config
 import torch.nn.functional as F
 from torch._inductor.scheduler import Scheduler
 
+import gpu
 from gpu import rotated
 
 SIZE = dict(layers=2, hidden=768, heads=12, ffn=2048, vocab=32000, sequence=1024, batch=2)
-SCRIPT = """\
-local mw = require "meshwright"
-mw.train {{
-  model = mw.llama {{ layers = {layers}, hidden = {hidden}, heads = {heads}, kv_heads = {heads}, ffn = {ffn},
-                     vocab = {vocab} }},
-  data = mw.synthetic {{}}, sequence = {sequence}, batch = {batch}, plan = {{}}, precision = "bf16",
-  optimizer = mw.adamw {{ lr = 1e-4, clip = 1 }}, steps = 1,
-}}
-"""
-LEFT_OUT = ("update", "gradient norm", "copy", "load", "seed")  # of the step, not of the model
+LEFT_OUT = ("update", "gradient norm", "copy", "load", "seed")  # PyTorch compiles none of these
 
 
 def linear(inputs, outputs):
@@ -59,23 +48,6 @@ class Block(torch.nn.Module):
         x = x + self.o(y.transpose(1, 2).reshape(b, s, h))
         y = F.rms_norm(x, (h,), self.second)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
-
-
-class Model(torch.nn.Module):
-    def __init__(self, size):
-        super().__init__()
-        h = size["hidden"]
-        self.embedding = torch.nn.Embedding(size["vocab"], h)
-        self.blocks = torch.nn.ModuleList(Block(size) for _ in range(size["layers"]))
-        self.norm = torch.nn.Parameter(torch.ones(h))
-        self.head = linear(h, size["vocab"])
-
-    def forward(self, tokens, labels, cos, sin):
-        x = self.embedding(tokens)
-        for block in self.blocks:
-            x = block(x, cos, sin)
-        logits = self.head(F.rms_norm(x, x.shape[-1:], self.norm))
-        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
 def kind_of_theirs(node):
@@ -102,24 +74,22 @@ def compiled(size):
     Scheduler.codegen = counted
     torch._inductor.config.force_disable_caches = True
     torch._inductor.config.compile_threads = 1
-    model = Model(size).to(torch.bfloat16)
+    model = gpu.Model(size, Block).to(torch.bfloat16)
     width = size["hidden"] // size["heads"]
     angle = torch.outer(torch.arange(size["sequence"]), 1e4 ** (-torch.arange(0, width, 2) / width))
     tokens = torch.randint(size["vocab"], (size["batch"], size["sequence"] + 1))
-    torch.compile(model)(tokens[:, :-1], tokens[:, 1:], angle.cos().bfloat16(), angle.sin().bfloat16()).backward()
+
+    def loss(tokens, labels, cos, sin):
+        return F.cross_entropy(model(tokens, cos, sin).flatten(0, 1).float(), labels.flatten())
+
+    torch.compile(loss)(tokens[:, :-1], tokens[:, 1:], angle.cos().bfloat16(), angle.sin().bfloat16()).backward()
     Scheduler.codegen = generate
     return counts
 
 
 def planned(program, size):
-    with tempfile.TemporaryDirectory() as folder:
-        script = pathlib.Path(folder) / "script.lua"
-        script.write_text(SCRIPT.format(**size))
-        done = subprocess.run([program, "plan", script, "--json", "--quiet"], cwd=folder, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{program} plan ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     counts = {kind: [0, 0] for kind in ("products", "attention", "memory-bound")}
-    for row in json.loads(done.stdout.splitlines()[-1])["kernels"][0]["rows"]:
+    for row in gpu.ours(program, "plan", size, steps=1)["kernels"][0]["rows"]:
         if row["name"] in LEFT_OUT:
             continue
         op = row["name"].split()[0]

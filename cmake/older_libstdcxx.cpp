@@ -1,7 +1,7 @@
-// Lets a program that GCC 12 built run where libstdc++ is of GCC 11, as on Rocky Linux 9. Of all
-// that the program takes from libstdc++, GCC 12 gave one function a new version:
-// std::condition_variable::wait(lock). This file defines it under its name in the object code,
-// hidden in each library that waits, so that none asks libstdc++ for it.
+// Lets a program that GCC 12 built run where libstdc++ is of GCC 11, as on Rocky Linux 9. The
+// program calls one function of libstdc++ that has a new version since GCC 12:
+// std::condition_variable::wait(lock). This file defines the function under its name in the object
+// code, hidden in each library that waits, so that none asks libstdc++ for it.
 #include <pthread.h>
 
 #include <condition_variable>

@@ -14,7 +14,8 @@ import sys
 import tempfile
 
 DEPS = pathlib.Path(__file__).resolve().parent / "deps.txt"
-GLIBC = ("2010", "2014", *(f"_2_{minor}" for minor in range(5, 40)))  # as the launcher downloads
+# The launcher downloads wheels with these tags (wheel_platforms in launcher.sh).
+GLIBC = ("2010", "2014", *(f"_2_{minor}" for minor in range(5, 40)))
 
 
 def installed(requirements, architecture):

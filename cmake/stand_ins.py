@@ -27,7 +27,7 @@ def make(libtorch, folder):
     there = {file.name for place in (libtorch, folder) for file in place.rglob("*.so*")}
     missing = {name for file in files for name in needed(file) if re.match(r"lib(cu|nccl|nv)", name)} - there
     asked = {name: [] for name in missing}
-    version_of = {}  # by library: of its symbols
+    version_of = {}  # the version of the symbols of each library
     for table in "".join(said("readelf", "-VW", file) for file in files).split("File: ")[1:]:
         version_of[table.split()[0]] = re.search(r"Name: (\S+)", table)[1]
     library_of = {version: library for library, version in version_of.items()}

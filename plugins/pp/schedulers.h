@@ -102,11 +102,15 @@ class ZeroBubbleH2 final : public ZeroBubbleH {
   explicit ZeroBubbleH2(const Values& values) : ZeroBubbleH(values, true) {}
 };
 
-class ZeroBubbleV final : public ZeroBubble {
+class ZeroBubbleInV : public ZeroBubble {
  public:
-  explicit ZeroBubbleV(const Values& values) : ZeroBubble(values) {}
+  using ZeroBubble::ZeroBubble;
   int fixed_chunks() const override { return 2; }
   std::vector<int> placement(int stages, int) const override { return v_placement(stages); }
+};
+class ZeroBubbleV final : public ZeroBubbleInV {
+ public:
+  explicit ZeroBubbleV(const Values& values) : ZeroBubbleInV(values) {}
 
  private:
   Schedule unpaired(const ScheduleRequest& request) const override;
@@ -115,11 +119,9 @@ class ZeroBubbleV final : public ZeroBubble {
 // Two chunks in a V, in less memory than 1F1B's: without a limit, v-half keeps to a half of it, and
 // v-min to as little as lets every stage work all the time between the first and the last
 // microbatches.
-class ThriftyV : public ZeroBubble {
+class ThriftyV : public ZeroBubbleInV {
  public:
-  ThriftyV(const Values& values, bool least) : ZeroBubble(values), least_(least) {}
-  int fixed_chunks() const override { return 2; }
-  std::vector<int> placement(int stages, int) const override { return v_placement(stages); }
+  ThriftyV(const Values& values, bool least) : ZeroBubbleInV(values), least_(least) {}
 
  private:
   Schedule unpaired(const ScheduleRequest& request) const override;

@@ -21,7 +21,7 @@ constexpr int period = 6, most_moves = 4, most_waits = 3;
 // up, I of chunk 1 down, I of chunk 0 up.
 using Starts = std::array<int, 4>;
 struct Pattern {
-  std::vector<Starts> starts;  // by stage; empty: there is no such pattern
+  std::vector<Starts> starts;  // an entry for each stage; none if the pattern cannot be
   int held = 0;                // the most chunks of microbatches that a stage holds at once
   int length = 0;              // units that a microbatch takes
 };
@@ -34,8 +34,8 @@ int held_at(int at, int from, int until) {
 }
 
 // The most chunks that a stage holds. A chunk is held from its F to the end of its W. The two W's
-// take the places of the period that F and I leave, each the next one after its I, in the order
-// that holds less.
+// take the places of the period that F and I leave, each the next one after its I. Of the two ways
+// to give them their places, the one with fewer chunks is taken.
 int held_by(const Starts& starts) {
   std::array<bool, period> taken{};
   for (const int start : starts) taken[static_cast<std::size_t>(start % period)] = true;
@@ -105,8 +105,8 @@ std::vector<Pattern> patterns(int stages, int most) {
       if (!best.starts.empty() && (most == 0 || best.held <= most)) all.push_back(std::move(best));
     }
   });
-  // Steps are longest at the pattern's begin and end, where not all stages work; where more is held
-  // than need be, the stages fill up sooner.
+  // A stage idles before its first microbatch arrives and after its last one has left. That takes
+  // the less time, the sooner a microbatch is through.
   std::stable_sort(all.begin(), all.end(), [&](const Pattern& one, const Pattern& other) {
     return most == 0 ? std::tie(one.held, one.length) < std::tie(other.held, other.length)
                      : one.length < other.length;

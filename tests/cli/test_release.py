@@ -58,7 +58,7 @@ class Release(unittest.TestCase):
         self.assertGreater(sum(name.startswith("licenses/torch/") for name in below), 20)
         needs = re.search(r"glibc 2\.(\d+) or newer and a libstdc\+\+ with GLIBCXX_3\.4\.(\d+)", readme)
         self.assertTrue(needs, readme)
-        if "bookworm" in pathlib.Path("/etc/os-release").read_text():  # what docs/commands.md says of Rocky Linux 9
+        if "bookworm" in pathlib.Path("/etc/os-release").read_text():  # docs/commands.md promises Rocky Linux 9
             self.assertLessEqual(int(needs[1]), 34)
             self.assertLessEqual(int(needs[2]), 29)
 

@@ -82,7 +82,7 @@ class Chroots(unittest.TestCase):
             self.good(subprocess.run(["tar", "-xf", archive, "-C", root.folder / "opt/release", "--strip-components=1"],
                                      capture_output=True, text=True))
             self.trains(root, "/opt/release/bin/meshwright")
-            if suite == "bookworm":  # that of the recipe
+            if suite == "bookworm":  # the recipe begins with this system
                 shutil.copy(archive, root.folder / "opt")
                 recipe = sections(SOURCE / "scripts/containers/meshwright.def")
                 self.good(root.run(recipe["post"], network=True, user="root"))

@@ -53,12 +53,12 @@ class Pins(unittest.TestCase):
         for kinds in (("wheel", "wheel-cuda"), ("wheel-cuda12",)):
             wheels = self.wheels(*kinds)
             file = nccl_module.cache() / "wheels" / wheels["torch"][1]
-            if not file.exists():  # of the other preset
+            if not file.exists():  # the preset was not built here
                 continue
             asked = re.findall(r"^Requires-Dist: (nvidia-[\w-]+)==([\d.]+)", nccl_module.metadata(file), re.M)
             self.assertGreaterEqual(len(asked), 4)
             for name, version in asked:
-                if not name.startswith("nvidia-nvtx"):  # of profilers
+                if not name.startswith("nvidia-nvtx"):  # only profilers load it
                     self.assertEqual(wheels.get(name, [None])[0], version, name)
             seen += 1
         if seen == 0:
@@ -76,14 +76,14 @@ class Pins(unittest.TestCase):
         for libtorch, kinds in ((nccl_module.LIBTORCH, ("keep", "keep-cuda")),
                                 (nccl_module.SOURCE / ".deps/cuda12/libtorch", ("keep", "keep-cuda12"))):
             library = libtorch / "torch/lib/libtorch_cuda.so"
-            if not library.exists():  # of the other preset
+            if not library.exists():  # the preset was not built here
                 continue
             kept = " ".join(" ".join(pin[2:]) for pin in self.pins if pin[0] in kinds)
             names = [name for file in ("cuda", "cuda_linalg", "nvshmem") for name in needed(library.with_stem(f"libtorch_{file}"))]
             names = {name for name in names if re.match(r"lib(cu|nccl|nv)", name)}
             self.assertGreater(len(names), 8)
             for name in names:
-                # Of cuDNN and NVSHMEM all libraries are kept.
+                # A line keeps all libraries of cuDNN, and one those of NVSHMEM.
                 self.assertIn(re.sub(r"^lib(cudnn|nvshmem).*", r"\1", name), kept)
             seen += 1
         if seen == 0:

@@ -32,7 +32,7 @@ TEST_CASE("kernels are calls of libtorch that compute", "[kernel_meter]") {
   CHECK(kernels_of(meter, [&] { x.to(at::kFloat); }) == 0);   // it is that already
   CHECK(kernels_of(meter, [&] { x.to(at::kDouble); }) == 1);  // allocates, and copies
   CHECK(kernels_of(meter, [&] { x.contiguous(); }) == 0);
-  // These allocate before they compute.
+  // Both ops allocate their result by another op of libtorch, and then compute.
   CHECK(kernels_of(meter, [&] { at::index_select(x, 0, index); }) == 1);
   CHECK(kernels_of(meter, [&] { at::_scaled_dot_product_flash_attention_for_cpu(q, q, q); }) == 1);
   CHECK(kernels_of(meter, [&] { at::silu(x).mul_(x).add_(x); }) == 3);

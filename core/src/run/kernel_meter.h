@@ -8,10 +8,10 @@
 namespace mw {
 
 // A kernel is an op of libtorch that calls no other kernel, and neither makes a view nor only
-// allocates; or a scope RECORD_FUNCTION whose name begins with "meshwright::", as around a launch
-// of a kernel of our own. A library's call counts as one, however many kernels it starts. Kernels
-// that another thread starts for this one are not counted: libtorch differentiates on an
-// accelerator in a thread of its own.
+// allocates. A scope RECORD_FUNCTION with a name that begins with "meshwright::" counts as one too:
+// such a scope stands around each launch of a fused kernel. A library's call counts as one, however
+// many kernels it starts. Kernels of other threads are not counted, so that what libtorch
+// differentiates on an accelerator, in a thread of its own, is missing.
 class KernelMeter {
  public:
   KernelMeter() = default;

@@ -78,7 +78,7 @@ class Embedding final : public OpType {
     cost.bytes = static_cast<double>(2 * count * columns * element + count * 8);
     cost.further_kernels = piece == Piece::forward ? 0 : 1;  // zeros, to which rows are added
     if (vocab.size < vocab.global && vocab.size > 0) {
-      cost.further_kernels = 7;  // which rows this rank holds
+      cost.further_kernels = 7;  // they find the rows of the table that this rank holds
       // For each row its index, whether this rank holds it, and that as a factor.
       const std::int64_t row =
           piece == Piece::forward ? 8 + 1 + element : 8 + element + columns * element;

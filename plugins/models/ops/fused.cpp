@@ -157,6 +157,10 @@ const DeviceKernel* compiled(const std::string& text, at::Device device) {
   return found->second.get();
 }
 
+std::int64_t threads_of_row(std::int64_t packs) {
+  return std::clamp((packs + warp - 1) / warp * warp, warp, most_threads_of_row);
+}
+
 bool is_off() {
   const char* const value = std::getenv("MESHWRIGHT_FUSED");
   return value != nullptr && std::string_view(value) == "off";
@@ -168,6 +172,11 @@ bool Fused::serves(const at::Tensor& tensor) {
   static const bool off = is_off();
   const Platform* const platform = rank_platform();
   return platform != nullptr && !off && platform->type() == tensor.device().type();
+}
+
+std::int64_t Fused::summing_blocks(std::int64_t packs, std::int64_t rows) {
+  const std::int64_t blocks = (std::int64_t{1} << 17) / threads_of_row(packs);
+  return std::max<std::int64_t>(1, std::min(blocks, rows / 8));
 }
 
 Fused::Fused(Expressions f, int operands, std::vector<RowReduction> reductions)
@@ -237,16 +246,13 @@ bool Fused::run(const std::vector<int>& roots, const std::vector<Target>& to,
   if (words.size() + (summed != nullptr ? 1 : 0) > most_words) return false;
   const DeviceKernel* const found = kernel(form, tensors.back().device());
   if (found == nullptr) return false;
-  const std::int64_t threads =
-      rows ? std::clamp((columns + warp - 1) / warp * warp, warp, most_threads_of_row)
-           : threads_of_map;
+  const std::int64_t threads = rows ? threads_of_row(columns) : threads_of_map;
   std::int64_t blocks = std::min(rows ? count : (count + threads - 1) / threads, most_blocks);
   if (summed != nullptr) {
-    blocks = std::min(blocks, summing_blocks(threads, count));
-    const bool fp64 =
-        std::find(form.types.begin(), form.types.end(), at::kDouble) != form.types.end();
-    summed->sums = at::empty({blocks, columns * form.pack},
-                             tensors.back().options().dtype(fp64 ? at::kDouble : at::kFloat));
+    blocks = std::min(blocks, summing_blocks(columns, count));
+    summed->sums =
+        at::empty({blocks, columns * form.pack},
+                  tensors.back().options().dtype(form.in_double() ? at::kDouble : at::kFloat));
     words.push_back(reinterpret_cast<std::int64_t>(summed->sums.data_ptr()));
   }
   RECORD_FUNCTION("meshwright::fused", {});

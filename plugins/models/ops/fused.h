@@ -38,6 +38,10 @@ struct FusedForm {
   int dims = 1;
   int pack = 1;       // how many adjacent elements of the last dim a thread treats together
   bool wide = false;  // indices of 64 bits
+  // Whether the kernel computes in fp64, as it does if any tensor has that type; else in fp32.
+  bool in_double() const {
+    return std::find(types.begin(), types.end(), at::kDouble) != types.end();
+  }
   auto operator<=>(const FusedForm&) const = default;
 };
 
@@ -52,13 +56,11 @@ class Fused {
 
   Fused(Expressions f, int operands, std::vector<RowReduction> reductions = {});
 
-  // How many blocks of so many threads sum over rows: enough for the GPUs of today, and so few that
-  // all their sums together are small beside the rows.
-  static std::int64_t summing_blocks(std::int64_t threads, std::int64_t rows) {
-    return std::max<std::int64_t>(1, std::min((std::int64_t{1} << 17) / threads, rows / 8));
-  }
-  // A root that is summed over the rows. `sums`, which run() makes, has sums of some rows in each
-  // of its rows, in fp32 at least; all of them together are one more small sum.
+  // How many blocks sum over rows that have so many packs of elements: enough for the GPUs of
+  // today, and so few that all their sums together are small beside the rows.
+  static std::int64_t summing_blocks(std::int64_t packs, std::int64_t rows);
+  // A root that is summed over the rows. run() makes `sums`, in fp32 at least: each of its rows is
+  // the sum of the rows of one block, and their sum is the root's.
   struct ColumnSums {
     int root = -1;
     at::Tensor sums;

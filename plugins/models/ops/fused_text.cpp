@@ -77,7 +77,7 @@ class Writer {
  public:
   Writer(const Expressions& f, const FusedForm& form, int operands)
       : f_(f), form_(form), operands_(static_cast<std::size_t>(operands)), last_(form.dims - 1) {
-    wide_ = std::find(form.types.begin(), form.types.end(), at::kDouble) != form.types.end();
+    wide_ = form.in_double();
   }
 
   std::string text(const std::vector<RowReduction>& reductions, const std::vector<bool>& needed) {

@@ -177,8 +177,7 @@ class RmsNorm final : public OpType {
       });
       // The fused kernel makes sums of some rows of the weight's gradient. One kernel adds them up,
       // and another one writes or adds the result.
-      const std::int64_t threads = std::clamp<std::int64_t>(columns / 8, 32, 512);
-      const std::int64_t sums = Fused::summing_blocks(threads, count) * columns * sum;
+      const std::int64_t sums = Fused::summing_blocks(columns / 8, count) * columns * sum;
       cost.further_kernels = 2;
       cost.further_bytes = static_cast<double>(2 * sums);
       // ATen's kernel makes the input's gradient before it is added; a fused one adds itself.
